@@ -1,0 +1,147 @@
+//! A table as TMS keeps it: identity and settings, touches by writers, and what the last look saw.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::model::action::{Action, Instant};
+use crate::model::id::{TableId, Version};
+use crate::model::path::BasePath;
+use crate::model::policy::TableSettings;
+
+/// Identity and settings of a table. Changed by Managers only, by compare-and-set.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Identity.
+    pub id: TableId,
+    /// Canonical base path.
+    pub base_path: BasePath,
+    /// True when a person registered it, false when it announced itself.
+    pub is_registered: bool,
+    /// Its own settings.
+    pub settings: TableSettings,
+    /// A person's acknowledgement of damage or of a writer that is not locked, with its time.
+    pub acknowledged_at: Option<Timestamp>,
+    /// When it became known.
+    pub created_at: Timestamp,
+    /// Version of this row.
+    pub version: Version,
+}
+
+/// What writers told about a table. Raised by hand-overs only; no version, since repeats must merge.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Touch {
+    /// Number of hand-overs so far.
+    pub touch: u64,
+    /// When the last one came.
+    pub last_heard: Option<Timestamp>,
+    /// The path as it was announced last; what a job gets.
+    pub spelling: String,
+    /// Label, as announced last.
+    pub database: Option<String>,
+    /// Label, as announced last.
+    pub name: Option<String>,
+}
+
+/// What the looks at a table saw. Written by Services only, with their term.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LookState {
+    /// Touch number that the last finished look has covered.
+    pub looked: u64,
+    /// When the last look that could read the table ended.
+    pub looked_at: Option<Timestamp>,
+    /// Set while the table cannot be read.
+    pub trouble: Option<LookTrouble>,
+    /// Facts of the table's properties.
+    pub facts: Option<TableFacts>,
+    /// Plans that stand on the timeline and are served by nobody yet, oldest first, at most [`UNSERVED_MAX`].
+    pub unserved: Vec<Unserved>,
+    /// Plans of actions that were not handed over.
+    pub n_foreign_plans: u32,
+    /// Last success per action, by our attempts.
+    pub last_success: BTreeMap<Action, Timestamp>,
+    /// Text of the last failure of an attempt.
+    pub last_error: Option<String>,
+    /// Completed data commits since the newest completed clean.
+    pub commits_since_clean: u32,
+    /// Newest completed data commit at the time of our last clean attempt; commits after it count towards the next.
+    pub cleaned_up_to: Option<Instant>,
+    /// Set when the table may be damaged: nothing more is submitted, every clean is held.
+    pub damage: Option<Damage>,
+    /// Instants whose second completed file or foreign rollback was alarmed already, at most [`UNSERVED_MAX`].
+    pub damage_seen: Vec<Instant>,
+    /// Instants in a pending plan that were completed by somebody else while we were about to run them.
+    pub n_completed_by_others: u32,
+    /// Age-relevant state of `.hoodie/lock`, when present: its modification time.
+    pub lock_since: Option<Timestamp>,
+}
+
+/// Most unserved plans that are kept per table; the count goes on in the metrics.
+pub const UNSERVED_MAX: usize = 100;
+
+/// Why a table cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LookTrouble {
+    /// What happened, with the file and what to do.
+    pub error: String,
+    /// Looks that failed in a row.
+    pub n_failed: u32,
+    /// When it is tried again.
+    pub not_before: Timestamp,
+    /// Since when it cannot be read.
+    pub since: Timestamp,
+}
+
+/// Facts of a table's properties.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableFacts {
+    /// `hoodie.table.version`.
+    pub table_version: u32,
+    /// `hoodie.timeline.layout.version`.
+    pub layout: u32,
+    /// `COPY_ON_WRITE` or `MERGE_ON_READ`.
+    pub table_type: String,
+    /// Version and layout of the metadata table, when there is one.
+    pub metadata_table: Option<(u32, u32)>,
+}
+
+/// A plan that stands on the timeline and is not completed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unserved {
+    /// Its action.
+    pub action: Action,
+    /// Its instant.
+    pub instant: Instant,
+    /// When a look saw it first.
+    pub since: Timestamp,
+}
+
+/// Why a table may be damaged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Damage {
+    /// What was seen.
+    pub reason: String,
+    /// When.
+    pub since: Timestamp,
+}
+
+/// All that is stored of one table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TableRecord {
+    /// Identity and settings.
+    pub table: Table,
+    /// What writers told.
+    pub touch: Touch,
+    /// What looks saw.
+    pub look: LookState,
+}
+
+impl TableRecord {
+    /// Returns the path that a job gets.
+    #[must_use]
+    pub fn spelling(&self) -> &str {
+        if self.touch.spelling.is_empty() { self.table.base_path.as_str() } else { &self.touch.spelling }
+    }
+}

@@ -1,0 +1,11 @@
+//! Pure decisions: what a state may become, what may run next, what an observation means. No I/O, no async, no clock:
+//! times are arguments.
+
+pub mod board;
+pub mod check;
+pub mod job_options;
+pub mod judge;
+pub mod leave;
+pub mod reconcile;
+pub mod retry;
+pub mod transition;

@@ -1,0 +1,214 @@
+//! May this plan be executed now? The same check stands before a submission and before each leave.
+
+use std::time::Duration;
+
+use crate::clock::Timestamp;
+use crate::model::action::Action;
+use crate::model::attempt::Expected;
+use crate::model::instance::{Instance, ParkReason, WaitReason};
+use crate::model::policy::{Concurrency, Effective, TakeOver};
+use crate::model::table::LookState;
+use crate::timeline::{Overtaken, Sight};
+
+/// Table versions that TMS acts on.
+pub const TABLE_VERSIONS: [u32; 3] = [6, 8, 9];
+/// Age from which a lock file is no longer that of an ordinary commit. Hudi's own waits end after minutes.
+pub const LOCK_AGE_NORMAL: Duration = Duration::from_secs(60);
+/// Wait before a held lock, a restore or the like is looked at again.
+pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// The key of the lock file's expiry, in minutes; compared by waiting writers with the file's age
+/// (measured on 0.15.0 and 1.2.0).
+pub const LOCK_EXPIRE_KEY: &str = "hoodie.write.lock.filesystem.expire";
+/// Expiry that jobs get when nothing else is configured, in minutes.
+pub const LOCK_EXPIRE_MINUTES: u64 = 30;
+
+/// All that the check looks at.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// The instance.
+    pub instance: &'a Instance,
+    /// The table's settings.
+    pub effective: &'a Effective,
+    /// What earlier looks saw.
+    pub look: &'a LookState,
+    /// The timeline as it is now.
+    pub sight: &'a Sight,
+    /// The history holds the instant as completed.
+    pub is_in_history: bool,
+    /// Answer of the loss guard; only asked for clustering.
+    pub overtaken: Option<&'a Overtaken>,
+    /// Newest sign of life of whoever runs an inflight.
+    pub sign: Option<Timestamp>,
+    /// When the lock file was written.
+    pub lock_since: Option<Timestamp>,
+    /// Writes under way without a heartbeat.
+    pub unlocked_writes: &'a [String],
+    /// Now.
+    pub now: Timestamp,
+}
+
+/// The answer of the check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Run it; the job must find this.
+    Go(Expected),
+    /// It is completed already.
+    Completed,
+    /// It does not stand on the timeline.
+    Missing,
+    /// Hold it.
+    Park(ParkReason, String),
+    /// Somebody else seems to run it.
+    WaitForeign(Option<Timestamp>),
+    /// Not now.
+    Delay(WaitReason, Timestamp),
+}
+
+/// Checks one instance.
+#[must_use]
+pub fn check(asked: &Asked<'_>) -> Verdict {
+    if is_completed(asked) {
+        return Verdict::Completed;
+    }
+    let is_missing = match &asked.instance.key.instant {
+        Some(instant) => asked.sight.pending(asked.instance.key.action, instant).is_none(),
+        None => false,
+    };
+    if is_missing {
+        return Verdict::Missing;
+    }
+    table_allows(asked)
+        .or_else(|| plan_allows(asked))
+        .or_else(|| concurrency_allows(asked))
+        .or_else(|| overtaking_allows(asked))
+        .unwrap_or_else(|| runner_allows(asked))
+}
+
+fn is_completed(asked: &Asked<'_>) -> bool {
+    let Some(instant) = &asked.instance.key.instant else { return false };
+    let action = asked.instance.key.action;
+    let is_pending = asked.sight.pending(action, instant).is_some();
+    !is_pending && (asked.is_in_history || asked.sight.completed_files(action, instant) > 0)
+}
+
+/// What holds for every plan of the table.
+fn table_allows(asked: &Asked<'_>) -> Option<Verdict> {
+    if let Some(damage) = &asked.look.damage {
+        return Some(Verdict::Park(ParkReason::DamageSuspected, damage.reason.clone()));
+    }
+    if asked.sight.is_metadata_table {
+        return Some(Verdict::Park(ParkReason::MetadataTable, "the table is a metadata table".to_owned()));
+    }
+    let version = asked.sight.facts.table_version;
+    if !TABLE_VERSIONS.contains(&version) {
+        return Some(Verdict::Park(ParkReason::TableVersion, format!("hoodie.table.version is {version}")));
+    }
+    if asked.sight.upheaval.is_some() {
+        return Some(Verdict::Delay(WaitReason::Upheaval, asked.now + LOOK_AGAIN));
+    }
+    None
+}
+
+fn plan_allows(asked: &Asked<'_>) -> Option<Verdict> {
+    let action = asked.instance.key.action;
+    if action == Action::LogCompaction {
+        return Some(Verdict::Park(ParkReason::LogCompaction, "no SQL procedure runs a log compaction".to_owned()));
+    }
+    let instant = asked.instance.key.instant.as_ref()?;
+    let plan = asked.sight.pending(action, instant)?;
+    match &plan.content {
+        Err(error) => Some(Verdict::Park(ParkReason::Unreadable, error.clone())),
+        Ok(content) => content
+            .outside
+            .as_ref()
+            .map(|path| Verdict::Park(ParkReason::ForeignPaths, format!("the plan names {path}"))),
+    }
+}
+
+fn concurrency_allows(asked: &Asked<'_>) -> Option<Verdict> {
+    match asked.effective.concurrency {
+        None if asked.sight.facts.metadata_table.is_some() => Some(Verdict::Park(
+            ParkReason::NoLock,
+            "the table has a metadata table, and without a lock acknowledged rows were lost (measured on 0.15.0)"
+                .to_owned(),
+        )),
+        Some(Concurrency::Locked) => {
+            if !asked.unlocked_writes.is_empty() {
+                let writes = asked.unlocked_writes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+                return Some(Verdict::Park(
+                    ParkReason::UnlockedWriter,
+                    format!("the running write {writes} has no heartbeat file, so its writer does not clean lazily"),
+                ));
+            }
+            lock_allows(asked)
+        }
+        _ => None,
+    }
+}
+
+/// A lock that is older than an ordinary commit and not past its expiry stops every job: nothing is submitted.
+fn lock_allows(asked: &Asked<'_>) -> Option<Verdict> {
+    let age = (asked.now - asked.lock_since?).to_std().unwrap_or_default();
+    let minutes = asked.effective.hudi_options.get(LOCK_EXPIRE_KEY).and_then(|v| v.parse().ok());
+    let expiry = Duration::from_secs(minutes.unwrap_or(LOCK_EXPIRE_MINUTES).saturating_mul(60));
+    (age > LOCK_AGE_NORMAL && age < expiry).then(|| {
+        let until = (expiry - age).min(LOOK_AGAIN).max(Duration::from_secs(1));
+        Verdict::Delay(WaitReason::LockHeld, asked.now + until)
+    })
+}
+
+/// The loss guard: unknown never counts as no.
+fn overtaking_allows(asked: &Asked<'_>) -> Option<Verdict> {
+    if asked.instance.key.action != Action::Clustering {
+        return None;
+    }
+    match asked.overtaken {
+        Some(Overtaken::No) => None,
+        Some(Overtaken::Yes { instant, file_group }) => Some(Verdict::Park(
+            ParkReason::Overtaken,
+            format!("commit {instant} touched file group {file_group} after the plan was made"),
+        )),
+        Some(Overtaken::Unknown { reason }) => Some(Verdict::Park(ParkReason::OvertakenUnknown, reason.clone())),
+        None => Some(Verdict::Park(ParkReason::OvertakenUnknown, "the loss guard was not asked".to_owned())),
+    }
+}
+
+/// Who else may be at work on this plan, or on any clean.
+fn runner_allows(asked: &Asked<'_>) -> Verdict {
+    let instance = asked.instance;
+    let action = instance.key.action;
+    let own = instance.key.instant.as_ref();
+    if action == Action::Clean {
+        let mut pending = asked.sight.pending.iter().filter(|p| p.action == Action::Clean);
+        let is_explained = |instant| own == Some(instant) && (instance.has_called || instance.take_over);
+        return match pending.find(|p| !is_explained(&p.instant)) {
+            Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
+            Some(_) => foreign(asked),
+            None if own.is_some() => Verdict::Go(Expected::InflightOfOurs),
+            None => Verdict::Go(Expected::None),
+        };
+    }
+    let is_inflight = own.and_then(|i| asked.sight.pending(action, i)).is_some_and(|p| p.is_inflight);
+    if !is_inflight {
+        return Verdict::Go(Expected::Requested);
+    }
+    if instance.has_called || instance.take_over {
+        return Verdict::Go(Expected::InflightOfOurs);
+    }
+    foreign(asked)
+}
+
+fn foreign(asked: &Asked<'_>) -> Verdict {
+    let Some(sign) = asked.sign else { return Verdict::WaitForeign(None) };
+    let silence = (asked.now - sign).to_std().unwrap_or_default();
+    if silence < asked.effective.foreign_grace {
+        return Verdict::WaitForeign(Some(sign));
+    }
+    match asked.effective.take_over {
+        TakeOver::AfterGrace => Verdict::Go(Expected::InflightOfOurs),
+        TakeOver::Ask => Verdict::Park(
+            ParkReason::ForeignRunner,
+            format!("somebody else began it and was silent since {}", sign.format("%Y-%m-%dT%H:%M:%SZ")),
+        ),
+    }
+}

@@ -1,0 +1,188 @@
+//! Tables with their run-time facts: read-only, from the store, paged; and what a look would find.
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::decision::check::Verdict;
+use crate::decision::job_options::LOCK_LINES;
+use crate::error::Error;
+use crate::manager::instance::{InstanceManager, InstanceView};
+use crate::manager::request::RequestManager;
+use crate::manager::table::TableManager;
+use crate::manager::ManagerParts;
+use crate::model::action::{Action, Instant};
+use crate::model::id::TableId;
+use crate::model::instance::{Instance, InstanceKey, InstanceState, ParkReason, WaitReason};
+use crate::model::policy::{Concurrency, Effective, TableDefaults};
+use crate::model::request::Trigger;
+use crate::model::table::TableRecord;
+use crate::preflight::preflight;
+use crate::store::{Page, Store};
+use crate::timeline::{Sight, TimelineSource};
+
+/// Most plans that an advice checks one by one.
+const ADVICE_PLANS_MAX: usize = 100;
+
+/// One table with what is live on it.
+#[derive(Clone, Debug)]
+pub struct TableView {
+    /// All that is stored of it.
+    pub record: TableRecord,
+    /// Its settings with the defaults filled in.
+    pub effective: Effective,
+    /// Its live instances.
+    pub live: Vec<InstanceView>,
+    /// What is unsafe or odd.
+    pub warnings: Vec<String>,
+}
+
+/// What would happen to one pending plan.
+#[derive(Clone, Debug)]
+pub struct PlanAdvice {
+    /// Action.
+    pub action: Action,
+    /// Instant.
+    pub instant: Instant,
+    /// What TMS would do, for people.
+    pub verdict: String,
+}
+
+/// What a look at a table finds, without changing anything.
+#[derive(Clone, Debug)]
+pub struct TableAdvice {
+    /// Pending plans and what would happen to them.
+    pub would_run: Vec<PlanAdvice>,
+    /// What is unsafe in the table's settings.
+    pub unsafe_settings: Vec<String>,
+}
+
+/// Tables with their run-time facts.
+#[derive(Clone, Debug)]
+pub struct MaintainedTableManager {
+    store: Arc<dyn Store>,
+    timelines: Arc<dyn TimelineSource>,
+    clock: Arc<dyn Clock>,
+    defaults: TableDefaults,
+    tables: TableManager,
+    instances: InstanceManager,
+}
+
+impl MaintainedTableManager {
+    pub(super) fn new(parts: &ManagerParts, tables: TableManager) -> Self {
+        Self {
+            store: Arc::clone(&parts.store),
+            timelines: Arc::clone(&parts.timelines),
+            clock: Arc::clone(&parts.clock),
+            defaults: parts.defaults.clone(),
+            instances: InstanceManager::new(parts, RequestManager::new(parts), tables.clone()),
+            tables,
+        }
+    }
+
+    /// Lists tables by id.
+    ///
+    /// # Errors
+    /// `Invalid` for a bad cursor.
+    pub async fn list(&self, cursor: Option<&str>, limit: usize) -> Result<Page<TableRecord>, Error> {
+        self.store.list_tables(cursor, limit).await
+    }
+
+    /// Returns one table with what is live on it.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub async fn show(&self, id: TableId) -> Result<TableView, Error> {
+        let record = self.tables.load(id).await?;
+        let effective = self.defaults.effective(&record.table.settings);
+        let live = self.instances.views(self.store.live_of_table(id).await?).await?;
+        let warnings = warnings(&record, &effective);
+        Ok(TableView { record, effective, live, warnings })
+    }
+
+    /// Looks at the table now and says what would run and what is unsafe.
+    ///
+    /// # Errors
+    /// `NotFound`; the table's when it cannot be read.
+    pub async fn advice(&self, id: TableId) -> Result<TableAdvice, Error> {
+        let record = self.tables.load(id).await?;
+        let effective = self.defaults.effective(&record.table.settings);
+        let sight = self.timelines.look(&record.table.base_path).await?;
+        let mut would_run = Vec::new();
+        for plan in sight.pending.iter().take(ADVICE_PLANS_MAX) {
+            let key = InstanceKey { table: id, action: plan.action, instant: Some(plan.instant.clone()) };
+            let verdict = if !effective.actions.contains(&plan.action) {
+                "left alone: the action is not handed over".to_owned()
+            } else if plan.action == Action::Clean {
+                "left alone: a clean plan stays its writer's".to_owned()
+            } else {
+                self.verdict_of(&record, &effective, key).await?
+            };
+            would_run.push(PlanAdvice { action: plan.action, instant: plan.instant.clone(), verdict });
+        }
+        Ok(TableAdvice { would_run, unsafe_settings: unsafe_settings(&sight, &effective) })
+    }
+
+    async fn verdict_of(
+        &self,
+        record: &TableRecord,
+        effective: &Effective,
+        key: InstanceKey,
+    ) -> Result<String, Error> {
+        let instance = match self.store.find_instance(&key).await? {
+            Some(known) => known,
+            None => {
+                let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
+                Instance::new(key, state, Trigger::Api, self.clock.now())
+            }
+        };
+        let found = preflight(&*self.timelines, record, &instance, effective, self.clock.now()).await?;
+        Ok(match found.verdict {
+            Verdict::Go(_) => "would run".to_owned(),
+            Verdict::Completed => "is completed".to_owned(),
+            Verdict::Missing => "is gone".to_owned(),
+            Verdict::Park(reason, detail) => format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out()),
+            Verdict::WaitForeign(_) => "waits: somebody else seems to run it".to_owned(),
+            Verdict::Delay(..) => "waits: a lock is held, or a restore is under way".to_owned(),
+        })
+    }
+}
+
+/// What is unsafe in a table's settings.
+fn unsafe_settings(sight: &Sight, effective: &Effective) -> Vec<String> {
+    let mut found = Vec::new();
+    if effective.concurrency.is_none() && sight.facts.metadata_table.is_some() {
+        found.push(format!(
+            "tables.concurrency is not set and the table has a metadata table: nothing will run. {}. \
+             For `locked`, writers set: {LOCK_LINES}",
+            ParkReason::NoLock.way_out()
+        ));
+    }
+    if effective.concurrency == Some(Concurrency::Exclusive) {
+        found.push("tables.concurrency is exclusive: no writer may write while TMS works on the table".to_owned());
+    }
+    if !crate::decision::check::TABLE_VERSIONS.contains(&sight.facts.table_version) {
+        found.push(format!("hoodie.table.version {} is not one of 6, 8, 9: nothing will run", sight.facts.table_version));
+    }
+    if sight.is_metadata_table {
+        found.push("this is a metadata table: TMS never runs anything on it".to_owned());
+    }
+    found
+}
+
+fn warnings(record: &TableRecord, effective: &Effective) -> Vec<String> {
+    let mut found = Vec::new();
+    if let Some(trouble) = &record.look.trouble {
+        found.push(format!("the table cannot be read: {}", trouble.error));
+    }
+    if let Some(damage) = &record.look.damage {
+        found.push(format!("the table may be damaged: {}; {}", damage.reason, ParkReason::DamageSuspected.way_out()));
+    }
+    if record.look.n_completed_by_others >= crate::decision::reconcile::COMPLETED_BY_OTHERS_MAX {
+        found.push("somebody else executes this table's plans: the action is not really handed over".to_owned());
+    }
+    let has_metadata_table = record.look.facts.as_ref().is_some_and(|f| f.metadata_table.is_some());
+    if effective.concurrency.is_none() && has_metadata_table {
+        found.push(ParkReason::NoLock.way_out().to_owned());
+    }
+    found
+}

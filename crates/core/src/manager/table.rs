@@ -1,0 +1,192 @@
+//! Registers tables and changes their settings; nothing else.
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind};
+use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, too_many_conflicts};
+use crate::model::id::TableId;
+use crate::model::path::{BasePath, PathRules};
+use crate::model::policy::TableSettings;
+use crate::model::request::{HandOver, Trigger};
+use crate::model::table::{Table, TableRecord};
+use crate::store::coalescer::Coalescer;
+use crate::store::{Intent, Store};
+use crate::wake::Wakes;
+
+/// What a registration says.
+#[derive(Clone, Debug)]
+pub struct RegisterTable {
+    /// Base path as it was spelt.
+    pub base_path: String,
+    /// Settings.
+    pub settings: TableSettings,
+    /// Look at it at once.
+    pub look: bool,
+}
+
+/// Registers tables and changes their settings.
+#[derive(Clone, Debug)]
+pub struct TableManager {
+    store: Arc<dyn Store>,
+    coalescer: Coalescer,
+    clock: Arc<dyn Clock>,
+    wakes: Wakes,
+    rules: PathRules,
+    roots: Vec<BasePath>,
+}
+
+impl TableManager {
+    pub(super) fn new(parts: &ManagerParts) -> Self {
+        Self {
+            store: Arc::clone(&parts.store),
+            coalescer: parts.coalescer.clone(),
+            clock: Arc::clone(&parts.clock),
+            wakes: parts.wakes.clone(),
+            rules: parts.rules.clone(),
+            roots: parts.roots.clone(),
+        }
+    }
+
+    /// Finds a known table by its id or by any spelling of its path.
+    ///
+    /// # Errors
+    /// `NotFound` when TMS does not know it; `Invalid` when it is neither an id nor a path.
+    pub async fn resolve(&self, id_or_path: &str) -> Result<TableRecord, Error> {
+        let id = match id_or_path.parse::<TableId>() {
+            Ok(id) => id,
+            Err(_) => TableId::of(&self.rules.canonical(id_or_path)?),
+        };
+        self.load(id).await
+    }
+
+    /// Returns a known table.
+    ///
+    /// # Errors
+    /// `NotFound` when TMS does not know it.
+    pub async fn load(&self, id: TableId) -> Result<TableRecord, Error> {
+        self.store.get_table(id).await?.ok_or_else(|| {
+            Error::new(ErrorKind::NotFound, "find the table")
+                .with("table", id)
+                .hint("`tms table list` shows the known tables, `tms table register PATH` adds one")
+        })
+    }
+
+    /// Registers a table, or replaces the settings of a known one.
+    ///
+    /// # Errors
+    /// `Invalid` when the path is unusable or outside the roots.
+    pub async fn register(&self, request: RegisterTable, by: &str) -> Result<TableRecord, Error> {
+        check_settings(&request.settings)?;
+        let base_path = self.rules.canonical(&request.base_path)?;
+        if !self.roots.is_empty() && !self.roots.iter().any(|root| base_path.is_under(root)) {
+            return Err(Error::new(ErrorKind::Invalid, "register the table")
+                .with("table", &base_path)
+                .hint("the path lies outside storage.roots"));
+        }
+        let id = TableId::of(&base_path);
+        let announced = HandOver {
+            base_path,
+            spelling: request.base_path,
+            database: None,
+            table_name: None,
+            hints: Vec::new(),
+            queue: None,
+            execution_engine: None,
+            trigger: Trigger::Api,
+            at: self.clock.now(),
+            touch: request.look,
+        };
+        self.coalescer.hand_over(announced).await?;
+        self.change(id, by, |table| {
+            table.is_registered = true;
+            table.settings = request.settings.clone();
+        })
+        .await
+    }
+
+    /// Replaces the settings of a known table.
+    ///
+    /// # Errors
+    /// `NotFound`; `Invalid` when an option is refused.
+    pub async fn update_settings(&self, id: TableId, settings: TableSettings, by: &str) -> Result<TableRecord, Error> {
+        check_settings(&settings)?;
+        self.change(id, by, |table| table.settings = settings.clone()).await
+    }
+
+    /// Notes that a person has seen the damage of a table, so that work on it may go on.
+    pub(super) async fn acknowledge(&self, id: TableId, by: &str) -> Result<TableRecord, Error> {
+        let now = self.clock.now();
+        self.change(id, by, |table| table.acknowledged_at = Some(now)).await
+    }
+
+    /// Forgets a table with everything of it.
+    ///
+    /// # Errors
+    /// `Conflict` while an attempt of it is live; `NotFound`.
+    pub async fn remove(&self, id: TableId) -> Result<(), Error> {
+        let live = self.store.live_of_table(id).await?;
+        self.store.remove_table(id).await?;
+        for instance in live {
+            self.wakes.instance_changed(instance.id);
+        }
+        tracing::info!(table = %id, "Removed a table.");
+        Ok(())
+    }
+
+    /// Has the leader look at a table now.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unavailable` when the store has no room.
+    pub async fn look_now(&self, id: TableId, by: &str) -> Result<TableRecord, Error> {
+        let record = self.load(id).await?;
+        let touch = HandOver {
+            base_path: record.table.base_path.clone(),
+            spelling: record.spelling().to_owned(),
+            database: record.touch.database.clone(),
+            table_name: record.touch.name.clone(),
+            hints: Vec::new(),
+            queue: None,
+            execution_engine: None,
+            trigger: Trigger::Api,
+            at: self.clock.now(),
+            touch: true,
+        };
+        self.coalescer.hand_over(touch).await?;
+        tracing::debug!(table = %id, by, "Asked for a look.");
+        self.wakes.table_changed(id);
+        self.load(id).await
+    }
+
+    async fn change(&self, id: TableId, by: &str, change: impl Fn(&mut Table) + Send) -> Result<TableRecord, Error> {
+        for _ in 0..CONFLICT_RETRIES_MAX {
+            let record = self.load(id).await?;
+            let mut table = record.table.clone();
+            change(&mut table);
+            match self.store.put_table(table, Some(record.table.version)).await {
+                Err(e) if is_conflict(&e) => {}
+                Err(e) => return Err(e),
+                Ok(_) => {
+                    tracing::info!(table = %id, by, "Changed the settings of a table.");
+                    self.store.put_intent(Intent::Look(id)).await?;
+                    self.wakes.table_changed(id);
+                    return self.load(id).await;
+                }
+            }
+        }
+        Err(too_many_conflicts("change the table").with("table", id))
+    }
+}
+
+/// Refuses settings that could not go with a job.
+fn check_settings(settings: &TableSettings) -> Result<(), Error> {
+    for (key, value) in &settings.hudi_options {
+        if let Err(bad) = crate::decision::job_options::check_option(key, value) {
+            return Err(Error::new(ErrorKind::Invalid, "take the table's settings")
+                .with("option", bad.key)
+                .with("reason", bad.why)
+                .hint("correct or leave out the option"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,365 @@
+//! Starts attempts: chooses, checks the timeline, stores the intent, calls the engine.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::TimeDelta;
+use secrecy::{ExposeSecret, SecretString};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::alert::{Alert, AlertKind};
+use crate::decision::board::Choice;
+use crate::decision::check::Verdict;
+use crate::decision::job_options::job_options;
+use crate::decision::retry::backoff;
+use crate::decision::transition::{Change, Closing, Conclusion, Ending, Next};
+use crate::engine::{Engine, Job, JobNeed, JobState, SubmitOutcome};
+use crate::error::{Error, ErrorKind};
+use crate::model::action::Action;
+use crate::model::attempt::{
+    Attempt, AttemptEnd, AttemptState, Expected, Holder, Launcher, VersionsSeen, token_hash,
+};
+use crate::model::id::{EngineName, InstanceId, Tag};
+use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
+use crate::model::table::TableRecord;
+use crate::preflight::preflight;
+use crate::service::leader::Leader;
+use crate::service::timeline::next_foreign_look;
+use crate::service::turn::Turn;
+use crate::service::{Held, LeaderService, Loop};
+use crate::timeline::Sight;
+
+/// Submissions at once; each may hold a child process of the engine.
+pub const SUBMITS_AT_ONCE_MAX: usize = 16;
+/// Choices of one pass.
+const CHOICES_MAX: usize = 64;
+/// Longest sleep without a pass: queues change on any node, and reach the leader within a second.
+const PASS_EVERY_MAX: Duration = Duration::from_secs(1);
+/// Wait before an instance whose table cannot be read is tried again.
+const UNREADABLE_AGAIN: Duration = Duration::from_secs(30);
+
+/// Starts attempts.
+#[derive(Debug, Default)]
+pub struct DispatchService;
+
+#[async_trait]
+impl LeaderService for DispatchService {
+    fn name(&self) -> &'static str {
+        "dispatch"
+    }
+
+    async fn initialize(&self, leader: &Arc<Leader>) -> Result<Box<dyn Held>, Error> {
+        let held = Arc::clone(leader);
+        Ok(Box::new(Loop::start(self.name(), leader, |stop| run(held, stop))))
+    }
+}
+
+async fn run(leader: Arc<Leader>, stop: CancellationToken) {
+    let mut submits: JoinSet<()> = JoinSet::new();
+    loop {
+        if let Err(error) = leader.absorb().await {
+            tracing::warn!(%error, "Failed to read changed instances.");
+        }
+        if let Err(error) = leader.reload_queues().await {
+            tracing::warn!(%error, "Failed to read the queues.");
+        }
+        let room = SUBMITS_AT_ONCE_MAX.saturating_sub(submits.len()).min(CHOICES_MAX);
+        let chosen = leader.board_with_limits(|board, limits| board.choose(limits, leader.clock.now(), room));
+        for id in chosen.no_engine {
+            park_without_engine(&leader, id).await;
+        }
+        for choice in chosen.start {
+            let Some(instance) = leader.board(|board| board.get(choice.id).cloned()) else { continue };
+            let Some(turn) = leader.turns.try_take(instance.key.table) else { continue };
+            let held = Arc::clone(&leader);
+            submits.spawn(async move { start(&held, instance, choice, turn).await });
+        }
+        let until_due = leader.board(|board| board.next_due(leader.clock.now()));
+        let sleep = until_due
+            .map_or(PASS_EVERY_MAX, |at| (at - leader.clock.now()).to_std().unwrap_or_default())
+            .clamp(Duration::from_millis(20), PASS_EVERY_MAX);
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = leader.wakes.dispatch.woken() => {}
+            _ = submits.join_next(), if !submits.is_empty() => {}
+            () = tokio::time::sleep(sleep) => {}
+        }
+    }
+    submits.shutdown().await;
+}
+
+async fn park_without_engine(leader: &Leader, id: InstanceId) {
+    let Some(instance) = leader.board(|board| board.get(id).cloned()) else { return };
+    let wanted = instance.execution_engine.as_deref().unwrap_or("spark");
+    let detail = format!("no configured engine serves {wanted:?}");
+    let parked = leader.step(&instance, Change::Park(ParkReason::NoEngine, detail), "no engine for it").await;
+    report(leader, &instance, parked.map(|_| ()));
+}
+
+async fn start(leader: &Arc<Leader>, instance: Instance, choice: Choice, turn: Turn) {
+    let done = check_and_submit(leader, &instance, &choice).await;
+    drop(turn);
+    report(leader, &instance, done);
+    leader.wakes.dispatch.wake();
+}
+
+fn report(leader: &Leader, instance: &Instance, done: Result<(), Error>) {
+    match done {
+        Ok(()) => {}
+        Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
+            tracing::debug!(instance = %instance.id, error = %e, "Somebody else was faster.");
+        }
+        Err(error) => {
+            // Not left at the top of the choice, or one bad table would be chosen again and again.
+            tracing::warn!(instance = %instance.id, term = %leader.term, error = error.chain(), "Failed to start an instance.");
+        }
+    }
+}
+
+async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choice) -> Result<(), Error> {
+    // The store is the truth: a Manager may have written since the choice.
+    let Some(instance) = leader.refresh(chosen.id).await? else { return Ok(()) };
+    if !matches!(instance.state, InstanceState::Pending { .. }) || instance.version != chosen.version {
+        return Ok(());
+    }
+    let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
+    let effective = leader.policies.defaults.effective(&record.table.settings);
+    let now = leader.clock.now();
+    let found = match preflight(&*leader.timelines, &record, &instance, &effective, now).await {
+        Ok(found) => found,
+        Err(error) => {
+            let again = now + TimeDelta::from_std(UNREADABLE_AGAIN).unwrap_or(TimeDelta::MAX);
+            leader.step(&instance, Change::Delay(WaitReason::Unreadable, Some(again)), &error.to_string()).await?;
+            leader.look_by(instance.key.table, again);
+            return Ok(());
+        }
+    };
+    let expected = match found.verdict {
+        Verdict::Go(expected) => expected,
+        Verdict::Completed => {
+            let change = Change::End(Ending::Succeeded, String::new());
+            leader.step(&instance, change, "completed on the timeline before it was submitted").await?;
+            note_completed_by_other(leader, &record, &instance).await?;
+            return Ok(());
+        }
+        Verdict::Missing => {
+            // The look decides whether it is gone; until then it is not chosen again.
+            let again = now + TimeDelta::seconds(5);
+            leader.step(&instance, Change::Delay(WaitReason::Ready, Some(again)), "its plan was not on the timeline").await?;
+            leader.look_by(instance.key.table, now);
+            return Ok(());
+        }
+        Verdict::Park(reason, detail) => {
+            leader.step(&instance, Change::Park(reason, detail.clone()), &detail).await?;
+            return Ok(());
+        }
+        Verdict::WaitForeign(sign) => {
+            leader.step(&instance, Change::WaitForeign { sign }, "an inflight that no attempt of ours explains").await?;
+            leader.look_by(instance.key.table, next_foreign_look(&effective, sign, now));
+            return Ok(());
+        }
+        Verdict::Delay(reason, until) => {
+            leader.step(&instance, Change::Delay(reason, Some(until)), "not now").await?;
+            return Ok(());
+        }
+    };
+    if let Err(bad) = job_options(&effective, &found.sight.facts, instance.key.action) {
+        let detail = format!("{}: {}", bad.key, bad.why);
+        leader.step(&instance, Change::Park(ParkReason::BadOption, detail.clone()), &detail).await?;
+        return Ok(());
+    }
+    submit(leader, &record, &instance, choice, &found.sight, expected).await
+}
+
+/// A plan that was completed by somebody else while we were about to run it, more than once, is an alarm.
+async fn note_completed_by_other(leader: &Leader, record: &TableRecord, instance: &Instance) -> Result<(), Error> {
+    if instance.has_called {
+        return Ok(());
+    }
+    let mut state = record.look.clone();
+    state.n_completed_by_others = state.n_completed_by_others.saturating_add(1);
+    leader.commit(record.table.id, state, Vec::new()).await?;
+    leader.look_by(record.table.id, leader.clock.now());
+    Ok(())
+}
+
+async fn submit(
+    leader: &Arc<Leader>,
+    record: &TableRecord,
+    instance: &Instance,
+    choice: &Choice,
+    sight: &Sight,
+    expected: Expected,
+) -> Result<(), Error> {
+    let Some(engine) = leader.engines.get(&choice.engine).cloned() else { return Ok(()) };
+    let need = JobNeed { action: instance.key.action, table_version: sight.facts.table_version };
+    let subject = choice.engine.to_string();
+    if let Err(lack) = engine.ready(need).await {
+        let alarm = Alert { kind: AlertKind::EngineTrouble, subject, text: lack.detail.clone() };
+        leader.alerts.raise(&alarm);
+        leader.step(instance, Change::Park(lack.reason, lack.detail.clone()), &lack.detail).await?;
+        return Ok(());
+    }
+    leader.alerts.clear(AlertKind::EngineTrouble, &subject);
+    if instance.n_attempts >= Tag::ATTEMPT_MAX {
+        let reason = "it used up all attempt numbers".to_owned();
+        leader.step(instance, Change::End(Ending::Cancelled, reason.clone()), &reason).await?;
+        return Ok(());
+    }
+    let versions = leader.timelines.versions(&record.table.base_path).await?;
+    let token = SecretString::from(hex::encode(rand::random::<[u8; 32]>()));
+    let attempt = attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
+    let tag = attempt.tag.clone();
+    let Some(intended) = leader.step(instance, Change::Intend(Box::new(attempt)), "chosen").await? else {
+        return Ok(());
+    };
+    for id in &choice.passed_over {
+        if let Some(other) = leader.board(|board| board.get(*id).cloned()) {
+            match leader.step(&other, Change::PassedOver, "another action went first").await {
+                Err(e) if e.kind() != ErrorKind::Conflict => return Err(e),
+                _ => {}
+            }
+        }
+    }
+    let Some(called) = leader.step(&intended, Change::Called, "the engine is called").await? else {
+        return revoke_uncalled(leader, &intended).await;
+    };
+    leader.forget_watch(called.id);
+    leader.watch(called.id, |_| ());
+    let can = engine.capabilities();
+    let job = Job {
+        tag,
+        action: instance.key.action,
+        base_path: record.spelling().to_owned(),
+        table_version: sight.facts.table_version,
+        url: leader.policies.job_url.clone(),
+        token,
+        resources: std::collections::BTreeMap::new(),
+        run_timeout: can.run_timeout,
+    };
+    let outcome = match tokio::time::timeout(can.submit_timeout, engine.submit(&job)).await {
+        Ok(outcome) => outcome,
+        Err(_) => SubmitOutcome::Unknown { reason: format!("no answer within {:?}", can.submit_timeout) },
+    };
+    settle_outcome(leader, &*engine, called.id, &job.tag, outcome).await
+}
+
+/// A cancel came between the two writes: the engine was never called, so no driver exists.
+async fn revoke_uncalled(leader: &Leader, intended: &Instance) -> Result<(), Error> {
+    let Some(now) = leader.refresh(intended.id).await? else { return Ok(()) };
+    if now.attempt_state() != Some(AttemptState::Intended) {
+        return Ok(());
+    }
+    let conclusion = Conclusion {
+        closing: Closing::Revoked,
+        end: AttemptEnd::Cancelled,
+        next: Next::Cancelled,
+        reason: "cancelled before the engine was called".to_owned(),
+    };
+    leader.step(&now, Change::Conclude(conclusion), "cancelled before the engine was called").await?;
+    Ok(())
+}
+
+#[expect(clippy::too_many_arguments, reason = "one place makes an attempt, of all that is known then")]
+fn attempt_of(
+    leader: &Leader,
+    instance: &Instance,
+    engine_name: &EngineName,
+    engine: &dyn Engine,
+    expected: Expected,
+    versions: VersionsSeen,
+    sight: &Sight,
+    token: &SecretString,
+) -> Attempt {
+    let number = instance.n_attempts + 1;
+    let is_simulation = engine.capabilities().is_simulation;
+    Attempt {
+        number,
+        tag: Tag::of(&leader.incarnation, instance.id, number),
+        engine: engine_name.clone(),
+        launcher: if is_simulation { Launcher::Simulated } else { Launcher::Procedure },
+        state: AttemptState::Intended,
+        holder: Holder::None,
+        term: leader.term,
+        token_hash: token_hash(token.expose_secret()),
+        handle: None,
+        expected,
+        versions: Some(versions),
+        baseline: if instance.key.action == Action::Clean { sight.newest_clean().cloned() } else { None },
+        intended_at: leader.clock.now(),
+        called_at: None,
+        accepted_at: None,
+        leave_at: None,
+        call_at: None,
+        heard_at: None,
+        ended_at: None,
+        over_at: None,
+        proof: None,
+        engine_word: None,
+        progress: None,
+        report: None,
+        end: None,
+        n_kills: 0,
+    }
+}
+
+/// Times that the answer of an engine is stored again when a driver writes at the same moment.
+const ANSWER_RETRIES_MAX: usize = 16;
+
+async fn settle_outcome(
+    leader: &Leader,
+    engine: &dyn Engine,
+    id: InstanceId,
+    tag: &Tag,
+    outcome: SubmitOutcome,
+) -> Result<(), Error> {
+    // A refusal may leave something running: the tag is looked up before it is believed.
+    let outcome = match outcome {
+        SubmitOutcome::Refused { reason } => match engine.find(tag, None).await {
+            found if matches!(found.state, JobState::Queued | JobState::Running | JobState::Ended { .. }) => {
+                SubmitOutcome::Accepted(found.handle.unwrap_or_default())
+            }
+            found if matches!(found.state, JobState::Absent { is_proof: true, .. }) => SubmitOutcome::Refused { reason },
+            _ => SubmitOutcome::Unknown { reason },
+        },
+        other => other,
+    };
+    for _ in 0..ANSWER_RETRIES_MAX {
+        let Some(instance) = leader.refresh(id).await? else { return Ok(()) };
+        if instance.live_attempt().is_none_or(|a| a.tag != *tag) {
+            return Ok(());
+        }
+        let (change, reason) = match &outcome {
+            SubmitOutcome::Accepted(handle) => (Change::Accepted(handle.clone()), "the engine has it".to_owned()),
+            SubmitOutcome::Unknown { reason } => {
+                if instance.attempt_state() != Some(AttemptState::Called) {
+                    return Ok(());
+                }
+                (Change::Unknown, format!("the answer of the engine was lost: {reason}"))
+            }
+            SubmitOutcome::Refused { reason } => {
+                let wait = backoff(&leader.policies.retry, instance.n_attempts, rand::random());
+                let again = leader.clock.now() + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+                let reason = format!("the engine refused it: {reason}");
+                let conclusion = Conclusion {
+                    closing: Closing::Revoked,
+                    end: AttemptEnd::NotCounted,
+                    next: Next::Pending(WaitReason::EngineRefused, Some(again)),
+                    reason: reason.clone(),
+                };
+                (Change::Conclude(conclusion), reason)
+            }
+        };
+        match leader.step(&instance, change, &reason).await {
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            Err(e) => return Err(e),
+            Ok(_) => {
+                leader.wakes.monitor.wake();
+                return Ok(());
+            }
+        }
+    }
+    Ok(())
+}

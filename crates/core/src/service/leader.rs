@@ -1,0 +1,459 @@
+//! The state of one term: the live set, the turns of tables, what is due, and the one way to change an instance.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::alert::{Alert, AlertKind, AlertSink};
+use crate::clock::{Clock, Timestamp};
+use crate::decision::board::{Board, EngineLimit};
+use crate::decision::transition::{Change, apply, state_word};
+use crate::engine::Engines;
+use crate::error::{Error, ErrorKind};
+use crate::model::event::{Actor, Event, cut};
+use crate::model::id::{EngineName, Incarnation, InstanceId, QueueName, TableId, Term};
+use crate::model::instance::{Instance, InstanceState};
+use crate::model::policy::{HistoryPolicy, LookPolicy, RetryPolicy, TableDefaults};
+use crate::model::queue::Queue;
+use crate::model::table::{LookState, TableRecord};
+use crate::service::turn::Turns;
+use crate::store::{Expect, InstanceWrite, LookCommit, PAGE_MAX, Store};
+use crate::timeline::TimelineSource;
+use crate::wake::Wakes;
+
+/// What the Services follow.
+#[derive(Clone, Debug, Default)]
+pub struct Policies {
+    /// What tables follow when they say nothing themselves.
+    pub defaults: TableDefaults,
+    /// How failed attempts are repeated.
+    pub retry: RetryPolicy,
+    /// When tables are looked at without a trigger.
+    pub look: LookPolicy,
+    /// How long ended instances are kept.
+    pub history: HistoryPolicy,
+    /// Address that jobs ask for leave at.
+    pub job_url: String,
+}
+
+/// What the leader remembers of a live attempt, on the monotonic clock of this term.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Watch {
+    /// When this term saw the attempt first, or called the engine.
+    pub since: Duration,
+    /// When the engine or the job was first seen ended.
+    pub ended: Option<Duration>,
+    /// When the driver was last heard, and the wall-clock mark of it in the store.
+    pub heard: Option<(Duration, Timestamp)>,
+    /// When its end was first wanted.
+    pub end_wanted: Option<Duration>,
+    /// When a readable look first missed its instant.
+    pub missing: Option<Duration>,
+    /// When the engine was asked to end it last.
+    pub cancel_sent: Option<Duration>,
+    /// Time that the engine could not be reached; it counts for no grace.
+    pub unreachable: Duration,
+    /// When the engine was first not reached, while it is so.
+    pub unreachable_since: Option<Duration>,
+}
+
+/// The state of one term.
+#[derive(Debug)]
+pub struct Leader {
+    /// Store.
+    pub store: Arc<dyn Store>,
+    /// Engines of this node.
+    pub engines: Engines,
+    /// Reads tables.
+    pub timelines: Arc<dyn TimelineSource>,
+    /// Clock.
+    pub clock: Arc<dyn Clock>,
+    /// Tells people.
+    pub alerts: Arc<dyn AlertSink>,
+    /// Signals.
+    pub wakes: Wakes,
+    /// What the Services follow.
+    pub policies: Policies,
+    /// The term.
+    pub term: Term,
+    /// Mark of the store's life.
+    pub incarnation: Incarnation,
+    /// One flow at a time per table.
+    pub turns: Turns,
+    /// Cancelled when the term ends, whoever notices first.
+    pub stop: CancellationToken,
+    engine_limits: BTreeMap<EngineName, EngineLimit>,
+    board: Mutex<Board>,
+    queues: Mutex<BTreeMap<QueueName, Queue>>,
+    watches: Mutex<HashMap<InstanceId, Watch>>,
+    due: Mutex<Due>,
+}
+
+#[derive(Debug, Default)]
+struct Due {
+    by_time: BTreeSet<(Timestamp, TableId)>,
+    by_table: HashMap<TableId, Timestamp>,
+}
+
+/// What a term starts with.
+#[derive(Clone, Debug)]
+pub struct LeaderParts {
+    /// Store.
+    pub store: Arc<dyn Store>,
+    /// Engines of this node.
+    pub engines: Engines,
+    /// Reads tables.
+    pub timelines: Arc<dyn TimelineSource>,
+    /// Clock.
+    pub clock: Arc<dyn Clock>,
+    /// Tells people.
+    pub alerts: Arc<dyn AlertSink>,
+    /// Signals.
+    pub wakes: Wakes,
+    /// What the Services follow.
+    pub policies: Policies,
+}
+
+impl Leader {
+    /// Loads the live set for a term.
+    ///
+    /// # Errors
+    /// The store's. One bad row does not stop it: the store leaves it out and reports it.
+    pub async fn load(parts: &LeaderParts, term: Term, stop: CancellationToken) -> Result<Arc<Self>, Error> {
+        let engine_limits = parts
+            .engines
+            .iter()
+            .map(|(name, engine)| {
+                let can = engine.capabilities();
+                let limit = EngineLimit {
+                    running_max: can.running_max,
+                    families: engine.families(),
+                    is_simulation: can.is_simulation,
+                };
+                (name.clone(), limit)
+            })
+            .collect();
+        let leader = Arc::new(Self {
+            store: Arc::clone(&parts.store),
+            engines: parts.engines.clone(),
+            timelines: Arc::clone(&parts.timelines),
+            clock: Arc::clone(&parts.clock),
+            alerts: Arc::clone(&parts.alerts),
+            wakes: parts.wakes.clone(),
+            policies: parts.policies.clone(),
+            term,
+            incarnation: parts.store.incarnation().await?,
+            turns: Turns::new(parts.wakes.clone()),
+            stop,
+            engine_limits,
+            board: Mutex::default(),
+            queues: Mutex::default(),
+            watches: Mutex::default(),
+            due: Mutex::default(),
+        });
+        leader.reload().await?;
+        Ok(leader)
+    }
+
+    /// Reads the live set and the queues anew.
+    pub(crate) async fn reload(&self) -> Result<(), Error> {
+        let mut board = Board::new();
+        let mut cursor: Option<String> = None;
+        loop {
+            let page = self.store.live_instances(cursor.as_deref(), PAGE_MAX).await?;
+            page.items.into_iter().for_each(|instance| board.put(instance));
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        *lock(&self.board) = board;
+        self.reload_queues().await
+    }
+
+    /// Reads the queues anew.
+    pub(crate) async fn reload_queues(&self) -> Result<(), Error> {
+        let queues = self.store.queues().await?;
+        *lock(&self.queues) = queues.into_iter().map(|q| (q.name.clone(), q)).collect();
+        Ok(())
+    }
+
+    /// Brings the live set up to what Managers wrote.
+    pub(crate) async fn absorb(&self) -> Result<(), Error> {
+        let (changed, is_overflown) = self.wakes.take_instances();
+        if is_overflown {
+            return self.reload().await;
+        }
+        for id in changed {
+            self.refresh(id).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads one instance anew; the store is the truth.
+    pub(crate) async fn refresh(&self, id: InstanceId) -> Result<Option<Instance>, Error> {
+        let found = self.store.get_instance(id).await?;
+        let mut board = lock(&self.board);
+        match &found {
+            // A slower reader may come with an older row than the live set has.
+            Some(instance) if board.get(id).is_some_and(|known| known.version > instance.version) => {}
+            Some(instance) => board.put(instance.clone()),
+            None => {
+                board.remove(id);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Works on the live set; short, without waiting.
+    pub(crate) fn board<T>(&self, work: impl FnOnce(&mut Board) -> T) -> T {
+        work(&mut lock(&self.board))
+    }
+
+    /// Works on the live set with the limits of queues and engines.
+    pub(crate) fn board_with_limits<T>(
+        &self,
+        work: impl FnOnce(&mut Board, &crate::decision::board::Limits<'_>) -> T,
+    ) -> T {
+        let queues = lock(&self.queues).clone();
+        let limits = crate::decision::board::Limits { queues: &queues, engines: &self.engine_limits };
+        work(&mut lock(&self.board), &limits)
+    }
+
+    /// Works on what is remembered of a live attempt.
+    pub(crate) fn watch<T>(&self, id: InstanceId, work: impl FnOnce(&mut Watch) -> T) -> T {
+        let now = self.clock.monotonic();
+        work(lock(&self.watches).entry(id).or_insert_with(|| Watch { since: now, ..Watch::default() }))
+    }
+
+    /// Forgets what was remembered of an attempt.
+    pub(crate) fn forget_watch(&self, id: InstanceId) {
+        lock(&self.watches).remove(&id);
+    }
+
+    /// Has a table looked at not later than `at`.
+    pub(crate) fn look_by(&self, table: TableId, at: Timestamp) {
+        let mut due = lock(&self.due);
+        match due.by_table.get(&table).copied() {
+            Some(old) if old <= at => return,
+            Some(old) => {
+                due.by_time.remove(&(old, table));
+            }
+            None => {}
+        }
+        due.by_table.insert(table, at);
+        due.by_time.insert((at, table));
+        drop(due);
+        self.wakes.timeline.wake();
+    }
+
+    /// Takes away the tables whose look is due, at most `limit`.
+    pub(crate) fn take_due(&self, now: Timestamp, limit: usize) -> Vec<TableId> {
+        let mut due = lock(&self.due);
+        let found: Vec<(Timestamp, TableId)> =
+            due.by_time.iter().take_while(|(at, _)| *at <= now).take(limit).copied().collect();
+        for entry in &found {
+            due.by_time.remove(entry);
+            due.by_table.remove(&entry.1);
+        }
+        found.into_iter().map(|(_, table)| table).collect()
+    }
+
+    /// Returns when the next look is due.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        lock(&self.due).by_time.first().map(|(at, _)| *at)
+    }
+
+    /// Makes the write of one change, or none when the state does not allow it.
+    pub(crate) fn write_of(&self, before: &Instance, change: Change, reason: &str) -> Option<InstanceWrite> {
+        let at = self.clock.now();
+        match apply(before, change, at) {
+            Ok(applied) => {
+                let events = if applied.is_event {
+                    vec![self.event(before, &applied.after, reason, at)]
+                } else {
+                    Vec::new()
+                };
+                Some(InstanceWrite {
+                    expect: Expect::Version(before.version),
+                    after: applied.after,
+                    events,
+                    past_attempt: applied.past_attempt,
+                })
+            }
+            Err(refused) => {
+                tracing::debug!(instance = %before.id, term = %self.term, %refused, reason, "A change was refused.");
+                None
+            }
+        }
+    }
+
+    fn event(&self, before: &Instance, after: &Instance, reason: &str, at: Timestamp) -> Event {
+        Event {
+            at,
+            actor: Actor::Service(self.term),
+            from: state_word(before),
+            to: state_word(after),
+            attempt: after.attempt.as_ref().map(|a| a.number),
+            reason: cut(reason, crate::model::event::REASON_BYTES_MAX),
+        }
+    }
+
+    /// The first event of a new instance.
+    pub(crate) fn write_new(&self, instance: Instance, reason: &str) -> InstanceWrite {
+        let event = Event {
+            at: instance.created_at,
+            actor: Actor::Service(self.term),
+            from: String::new(),
+            to: state_word(&instance),
+            attempt: None,
+            reason: reason.to_owned(),
+        };
+        InstanceWrite { expect: Expect::Absent, after: instance, events: vec![event], past_attempt: None }
+    }
+
+    /// Changes one instance. `None`: the state does not allow it, and the flow ends.
+    ///
+    /// # Errors
+    /// `Conflict` when somebody else changed it (the live set is brought up to date), `Fenced` when the term is over.
+    pub(crate) async fn step(&self, before: &Instance, change: Change, reason: &str) -> Result<Option<Instance>, Error> {
+        let Some(write) = self.write_of(before, change, reason) else {
+            self.refresh(before.id).await?;
+            return Ok(None);
+        };
+        let written = self.noted(self.store.write(Some(self.term), vec![write.clone()]).await, &[write])?;
+        match written {
+            Some(mut instances) => Ok(instances.pop()),
+            None => {
+                self.refresh(before.id).await?;
+                Err(Error::new(ErrorKind::Conflict, "change the instance").with("instance", before.id))
+            }
+        }
+    }
+
+    /// Stores a look state with changes, in one transaction. `None`: somebody else changed one of them.
+    pub(crate) async fn commit(
+        &self,
+        table: TableId,
+        state: LookState,
+        writes: Vec<InstanceWrite>,
+    ) -> Result<Option<Vec<Instance>>, Error> {
+        let look = LookCommit { table, state, writes: writes.clone() };
+        let written = self.noted(self.store.commit_look(self.term, look).await, &writes)?;
+        if written.is_none() {
+            for write in &writes {
+                self.refresh(write.after.id).await?;
+            }
+        }
+        Ok(written)
+    }
+
+    /// Brings the live set up to what was written, and logs each transition.
+    fn noted(
+        &self,
+        result: Result<Vec<Instance>, Error>,
+        writes: &[InstanceWrite],
+    ) -> Result<Option<Vec<Instance>>, Error> {
+        let written = match result {
+            Ok(written) => written,
+            Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::AlreadyExists) => {
+                metrics::counter!("tms_store_conflicts_total").increment(1);
+                return Ok(None);
+            }
+            Err(e) => {
+                if e.kind() == ErrorKind::Fenced {
+                    tracing::warn!(term = %self.term, "This term is over: another leader writes.");
+                    self.stop.cancel();
+                }
+                return Err(e);
+            }
+        };
+        for (instance, write) in written.iter().zip(writes) {
+            for event in &write.events {
+                tracing::info!(
+                    instance = %instance.id, table = %instance.key.table, action = %instance.key.action,
+                    instant = instance.key.instant.as_ref().map_or("next", |i| i.as_str()),
+                    attempt = event.attempt, term = %self.term, from = event.from, to = event.to,
+                    "Instance changed: {}.", event.reason
+                );
+                crate::service::leader::count(instance, event);
+            }
+            self.board(|board| board.put(instance.clone()));
+            if !instance.takes_slot() {
+                self.forget_watch(instance.id);
+            }
+            self.alert_of(instance);
+        }
+        Ok(Some(written))
+    }
+
+    /// Raises and clears the alarms that an instance's state stands for.
+    fn alert_of(&self, instance: &Instance) {
+        let subject = instance.id.to_string();
+        match &instance.state {
+            InstanceState::Parked { reason, detail, .. } => self.alerts.raise(&Alert {
+                kind: AlertKind::InstanceParked,
+                subject: subject.clone(),
+                text: format!("parked ({}): {detail}; {}", reason.as_str(), reason.way_out()),
+            }),
+            _ => self.alerts.clear(AlertKind::InstanceParked, &subject),
+        }
+        if instance.state == InstanceState::Failed {
+            let error = instance.last_error.as_deref().unwrap_or("no reason was given");
+            self.alerts.raise(&Alert {
+                kind: AlertKind::InstanceFailed,
+                subject,
+                text: format!(
+                    "the {} failed {} times and is not tried again: {error}; see `tms instance logs {}`",
+                    instance.key.action, instance.n_failed, instance.id
+                ),
+            });
+        } else {
+            self.alerts.clear(AlertKind::InstanceFailed, &subject);
+        }
+    }
+
+    /// Returns a table, or none when it was removed.
+    pub(crate) async fn table(&self, id: TableId) -> Result<Option<TableRecord>, Error> {
+        self.store.get_table(id).await
+    }
+}
+
+/// Moves the metrics of one transition. No label grows with tables.
+fn count(instance: &Instance, event: &Event) {
+    let action = instance.key.action.as_str();
+    let engine = instance.attempt.as_ref().map_or_else(|| "none".to_owned(), |a| a.engine.to_string());
+    metrics::counter!("tms_transitions_total", "action" => action, "to" => instance.state.as_str()).increment(1);
+    let seconds = |from: Timestamp| (event.at - from).to_std().unwrap_or_default().as_secs_f64();
+    match (&instance.state, &instance.attempt) {
+        (InstanceState::Active, Some(attempt)) if event.to.ends_with("/intended") => {
+            metrics::counter!("tms_attempts_total", "action" => action, "engine" => engine.clone()).increment(1);
+            if attempt.number > 1 {
+                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine.clone()).increment(1);
+            }
+            metrics::histogram!("tms_scheduling_seconds", "action" => action, "engine" => engine)
+                .record(seconds(instance.created_at));
+        }
+        (InstanceState::Active, Some(attempt)) if event.to.ends_with("/accepted") => {
+            metrics::histogram!("tms_submission_seconds", "action" => action, "engine" => engine)
+                .record(seconds(attempt.intended_at));
+        }
+        (InstanceState::Succeeded, attempt) => {
+            metrics::counter!("tms_succeeded_total", "action" => action, "engine" => engine.clone()).increment(1);
+            if let Some(leave_at) = attempt.as_ref().and_then(|a| a.leave_at) {
+                metrics::histogram!("tms_run_seconds", "action" => action, "engine" => engine)
+                    .record(seconds(leave_at));
+            }
+        }
+        (InstanceState::Failed, _) => {
+            metrics::counter!("tms_failed_total", "action" => action, "engine" => engine).increment(1);
+        }
+        _ => {}
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

@@ -1,0 +1,190 @@
+//! Watches attempts in batches, judges them by the timeline, and concludes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::engine::{Engine, Found, JobRef, JobState};
+use crate::error::{Error, ErrorKind};
+use crate::model::attempt::AttemptState;
+use crate::model::id::EngineName;
+use crate::model::instance::{Instance, InstanceState};
+use crate::service::leader::Leader;
+use crate::service::{Held, LeaderService, Loop};
+
+pub mod act;
+pub mod conclude;
+
+/// Pace of polling while attempts are live.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+/// Pace of looking for live attempts when there were none.
+const IDLE_EVERY: Duration = Duration::from_secs(5);
+/// Jobs of one poll call.
+const POLL_BATCH_MAX: usize = 1_000;
+/// Longest poll call.
+const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Judgements at once.
+const JUDGE_AT_ONCE_MAX: usize = 32;
+/// Shortest pause between two passes, whatever wakes.
+const PASS_PAUSE: Duration = Duration::from_millis(50);
+
+/// Watches attempts.
+#[derive(Debug, Default)]
+pub struct MonitorService;
+
+#[async_trait]
+impl LeaderService for MonitorService {
+    fn name(&self) -> &'static str {
+        "monitor"
+    }
+
+    async fn initialize(&self, leader: &Arc<Leader>) -> Result<Box<dyn Held>, Error> {
+        let held = Arc::clone(leader);
+        Ok(Box::new(Loop::start(self.name(), leader, |stop| run(held, stop))))
+    }
+}
+
+async fn run(leader: Arc<Leader>, stop: CancellationToken) {
+    let mut judging: JoinSet<()> = JoinSet::new();
+    loop {
+        let n_live = match pass(&leader, &mut judging).await {
+            Ok(n_live) => n_live,
+            Err(error) => {
+                tracing::warn!(%error, "A pass of the monitor failed.");
+                1
+            }
+        };
+        let sleep = if n_live == 0 { IDLE_EVERY } else { POLL_EVERY };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = leader.wakes.monitor.woken() => {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = tokio::time::sleep(PASS_PAUSE) => {}
+                }
+            }
+            () = tokio::time::sleep(sleep) => {}
+        }
+        while judging.try_join_next().is_some() {}
+    }
+    judging.shutdown().await;
+}
+
+/// One pass over all live attempts; returns how many there are.
+async fn pass(leader: &Arc<Leader>, judging: &mut JoinSet<()>) -> Result<usize, Error> {
+    leader.absorb().await?;
+    let live: Vec<Instance> = leader.board(|board| board.with_live_attempt().cloned().collect());
+    let mut by_engine: BTreeMap<EngineName, Vec<Instance>> = BTreeMap::new();
+    for instance in live.iter().filter(|i| i.takes_slot()) {
+        if let Some(attempt) = &instance.attempt {
+            by_engine.entry(attempt.engine.clone()).or_default().push(instance.clone());
+        }
+    }
+    for (name, instances) in by_engine {
+        let engine = leader.engines.get(&name).cloned();
+        for chunk in instances.chunks(POLL_BATCH_MAX) {
+            let says = poll(leader, engine.as_deref(), chunk).await;
+            for (instance, found) in chunk.iter().zip(says) {
+                if is_quiet(leader, instance, &found) {
+                    continue;
+                }
+                while judging.len() >= JUDGE_AT_ONCE_MAX {
+                    judging.join_next().await;
+                }
+                let Some(turn) = leader.turns.try_take(instance.key.table) else { continue };
+                let held = Arc::clone(leader);
+                let id = instance.id;
+                let engine = engine.clone();
+                judging.spawn(async move {
+                    let done = act::judge_one(&held, engine.as_deref(), id, found).await;
+                    drop(turn);
+                    match done {
+                        Ok(()) => {}
+                        Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => {
+                            held.wakes.monitor.wake();
+                        }
+                        Err(error) => {
+                            tracing::warn!(instance = %id, error = error.chain(), "Failed to judge an attempt.");
+                        }
+                    }
+                });
+            }
+        }
+    }
+    Ok(live.len())
+}
+
+/// Asks an engine about many attempts: one call for those it has named, a look-up by tag for the others.
+async fn poll(leader: &Leader, engine: Option<&dyn Engine>, chunk: &[Instance]) -> Vec<Found> {
+    let Some(engine) = engine else {
+        let reason = "the engine is not configured any more".to_owned();
+        let gone = Found { state: JobState::Unreachable { reason }, handle: None };
+        return vec![gone; chunk.len()];
+    };
+    let named: Vec<JobRef> = chunk.iter().filter_map(|i| named_ref(i)).collect();
+    let started = leader.clock.monotonic();
+    let polled = match tokio::time::timeout(POLL_TIMEOUT, engine.poll(&named)).await {
+        Ok(states) if states.len() == named.len() => states,
+        Ok(_) => vec![JobState::Unreachable { reason: "the engine answered for other jobs".to_owned() }; named.len()],
+        Err(_) => vec![JobState::Unreachable { reason: format!("no answer within {POLL_TIMEOUT:?}") }; named.len()],
+    };
+    metrics::histogram!("tms_poll_seconds").record(leader.clock.monotonic().saturating_sub(started).as_secs_f64());
+    let mut polled = polled.into_iter();
+    let mut found = Vec::with_capacity(chunk.len());
+    for instance in chunk {
+        found.push(match (named_ref(instance), &instance.attempt) {
+            (Some(job), _) => Found {
+                state: polled.next().unwrap_or(JobState::Unreachable { reason: "no answer".to_owned() }),
+                handle: job.handle,
+            },
+            (None, Some(attempt)) => {
+                match tokio::time::timeout(POLL_TIMEOUT, engine.find(&attempt.tag, attempt.handle.as_deref())).await {
+                    Ok(found) => found,
+                    Err(_) => Found {
+                        state: JobState::Unreachable { reason: format!("no answer within {POLL_TIMEOUT:?}") },
+                        handle: None,
+                    },
+                }
+            }
+            (None, None) => {
+                Found { state: JobState::Unreachable { reason: "no attempt".to_owned() }, handle: None }
+            }
+        });
+    }
+    found
+}
+
+fn named_ref(instance: &Instance) -> Option<JobRef> {
+    let attempt = instance.live_attempt()?;
+    let is_unclear = matches!(attempt.state, AttemptState::Intended | AttemptState::Called | AttemptState::Unknown);
+    let handle = attempt.handle.clone().filter(|_| !is_unclear)?;
+    Some(JobRef { tag: attempt.tag.clone(), handle: Some(handle) })
+}
+
+/// Tells whether nothing new can follow: it runs, its driver speaks or has not asked for leave yet, nobody wants its end.
+fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
+    let Some(attempt) = instance.live_attempt() else { return true };
+    let Some(engine) = leader.engines.get(&attempt.engine) else { return false };
+    let can = engine.capabilities();
+    let is_calm = instance.state == InstanceState::Active
+        && instance.cancel_asked.is_none()
+        && attempt.report.is_none()
+        && attempt.ended_at.is_none();
+    let is_known = match found.state {
+        JobState::Running => matches!(attempt.state, AttemptState::Holding | AttemptState::Accepted),
+        JobState::Queued => attempt.state == AttemptState::Accepted,
+        _ => false,
+    };
+    let started = attempt.called_at.unwrap_or(attempt.intended_at);
+    let is_in_time = (leader.clock.now() - started).to_std().unwrap_or_default() < can.run_timeout;
+    leader.watch(instance.id, |watch| {
+        if !matches!(found.state, JobState::Unreachable { .. }) {
+            watch.unreachable_since = None;
+        }
+    });
+    is_calm && is_known && is_in_time && act::heard_recently(leader, instance, can.heartbeat_silence)
+}

@@ -1,0 +1,334 @@
+//! Judges one attempt and does what follows.
+
+use std::time::Duration;
+
+use crate::alert::{Alert, AlertKind};
+use crate::clock::Timestamp;
+use crate::decision::judge::{
+    Context, EngineSays, PlanState, Situation, Step, TimelineSays, judge, urgency,
+};
+use crate::decision::transition::Change;
+use crate::engine::{Capabilities, Engine, Force, Found, JobRef, JobState};
+use crate::error::Error;
+use crate::model::action::Action;
+use crate::model::attempt::{Attempt, AttemptState};
+use crate::model::id::InstanceId;
+use crate::model::instance::Instance;
+use crate::model::table::TableRecord;
+use crate::service::leader::Leader;
+use crate::service::monitor::conclude::{self, Evidence};
+
+/// Pace at which an engine is asked again to end a job.
+const CANCEL_EVERY: Duration = Duration::from_secs(5);
+
+/// Tells whether the driver of an attempt spoke within `silence`, on the monotonic clock of this term.
+pub(crate) fn heard_recently(leader: &Leader, instance: &Instance, silence: Duration) -> bool {
+    let now = leader.clock.monotonic();
+    let mark: Option<Timestamp> = instance.attempt.as_ref().and_then(|a| a.heard_at);
+    leader.watch(instance.id, |watch| match (mark, watch.heard) {
+        (None, _) => now.saturating_sub(watch.since) < silence,
+        (Some(at), Some((since, known))) if known == at => now.saturating_sub(since) < silence,
+        (Some(at), _) => {
+            watch.heard = Some((now, at));
+            true
+        }
+    })
+}
+
+/// Judges one attempt under its table's turn.
+pub(super) async fn judge_one(
+    leader: &Leader,
+    engine: Option<&dyn Engine>,
+    id: InstanceId,
+    found: Found,
+) -> Result<(), Error> {
+    let Some(instance) = leader.refresh(id).await? else { return Ok(()) };
+    let Some(attempt) = instance.live_attempt().cloned() else { return Ok(()) };
+    let Some(engine) = engine else { return unconfigured(leader, &attempt) };
+    let can = engine.capabilities();
+    note_engine(leader, &instance, &attempt, &found).await?;
+    let Some(instance) = leader.refresh(id).await? else { return Ok(()) };
+    let says = EngineSays::from(&found.state);
+    let mut timeline = TimelineSays::NotLooked;
+    let mut evidence = Evidence { engine_word: word_of(&found.state), sight: None };
+    let mut instance = instance;
+    // Once without a look, and once with it when the first judgement asks for one.
+    for _ in 0..2 {
+        let context = context_of(leader, &instance, &can, &found.state);
+        let Some(situation) = Situation::of(&instance, says, timeline, context) else { return Ok(()) };
+        let steps = judge(&situation).steps;
+        if steps.contains(&Step::LookNow) && timeline == TimelineSays::NotLooked {
+            let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
+            (timeline, instance) = look(leader, &record, instance, &found.state, &mut evidence).await?;
+            continue;
+        }
+        return act(leader, engine, &instance, steps, &found, &evidence).await;
+    }
+    Ok(())
+}
+
+fn unconfigured(leader: &Leader, attempt: &Attempt) -> Result<(), Error> {
+    leader.alerts.raise(&Alert {
+        kind: AlertKind::EngineTrouble,
+        subject: attempt.engine.to_string(),
+        text: format!("the engine {} has live attempts but is not configured any more", attempt.engine),
+    });
+    Ok(())
+}
+
+fn word_of(state: &JobState) -> String {
+    match state {
+        JobState::Queued => "queued".to_owned(),
+        JobState::Running => "running".to_owned(),
+        JobState::Ended { how, .. } => how.clone(),
+        JobState::Other { what } => format!("another job has the tag: {what}"),
+        JobState::Absent { is_proof: true, what } => format!("absent, proven: {what}"),
+        JobState::Absent { what, .. } => format!("absent: {what}"),
+        JobState::Unreachable { reason } => format!("unreachable: {reason}"),
+    }
+}
+
+/// Notes what the engine said, and the times that graces are counted from.
+async fn note_engine(leader: &Leader, instance: &Instance, attempt: &Attempt, found: &Found) -> Result<(), Error> {
+    let now = leader.clock.monotonic();
+    let has_ended = matches!(found.state, JobState::Ended { .. } | JobState::Absent { is_proof: true, .. });
+    leader.watch(instance.id, |watch| {
+        if matches!(found.state, JobState::Unreachable { .. }) {
+            let since = *watch.unreachable_since.get_or_insert(now);
+            watch.unreachable += now.saturating_sub(since);
+            watch.unreachable_since = Some(now);
+        } else {
+            watch.unreachable_since = None;
+        }
+        if has_ended {
+            watch.ended.get_or_insert(now);
+        }
+        if instance.cancel_asked.is_some() {
+            watch.end_wanted.get_or_insert(now);
+        }
+    });
+    let subject = attempt.engine.to_string();
+    match &found.state {
+        JobState::Unreachable { reason } => leader.alerts.raise(&Alert {
+            kind: AlertKind::EngineTrouble,
+            subject,
+            text: format!("the engine {} does not answer: {reason}", attempt.engine),
+        }),
+        _ => leader.alerts.clear(AlertKind::EngineTrouble, &subject),
+    }
+    let word = word_of(&found.state);
+    let is_news = attempt.engine_word.as_ref() != Some(&word) || (has_ended && attempt.ended_at.is_none());
+    if is_news && !matches!(found.state, JobState::Unreachable { .. }) {
+        let change = Change::EngineSaid { word, has_ended };
+        leader.step(instance, change, "the engine said something new").await?;
+    }
+    Ok(())
+}
+
+fn context_of(leader: &Leader, instance: &Instance, can: &Capabilities, state: &JobState) -> Context {
+    let now = leader.clock.monotonic();
+    let attempt = instance.attempt.as_ref();
+    let started = attempt.map(|a| a.leave_at.or(a.called_at).unwrap_or(a.intended_at));
+    let is_overdue = started
+        .is_some_and(|at| (leader.clock.now() - at).to_std().unwrap_or_default() > can.run_timeout + can.heartbeat_silence);
+    let heard = heard_recently(leader, instance, can.heartbeat_silence);
+    let has_spoken = attempt.is_some_and(|a| a.heard_at.is_some());
+    leader.watch(instance.id, |watch| {
+        if is_overdue {
+            watch.end_wanted.get_or_insert(now);
+        }
+        let reachable_for = now.saturating_sub(watch.since).saturating_sub(watch.unreachable);
+        let settled_for = watch.ended.map(|at| now.saturating_sub(at));
+        let engine_settled = matches!(state, JobState::Ended { is_settled: true, .. });
+        Context {
+            is_fenced: attempt.is_some_and(|a| a.launcher.is_fenced()),
+            refuses_duplicates: can.refuses_duplicates,
+            within_submit_grace: reachable_for < can.submit_timeout,
+            is_settled: engine_settled || settled_for.is_some_and(|t| t >= can.settle),
+            // A process that is proven dead cannot have spoken since; its last words are no sign of life then.
+            heard_recently: has_spoken && heard && !engine_settled,
+            job_reported_end: attempt.is_some_and(|a| a.report.is_some()),
+            is_overdue,
+            urgency: urgency(watch.end_wanted.map_or(Duration::ZERO, |at| now.saturating_sub(at))),
+        }
+    })
+}
+
+/// Looks at the table and says what it means for this instance; a clean takes its instant when its plan appears.
+async fn look(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: Instance,
+    state: &JobState,
+    evidence: &mut Evidence,
+) -> Result<(TimelineSays, Instance), Error> {
+    let path = &record.table.base_path;
+    let action = instance.key.action;
+    let sight = match leader.timelines.look(path).await {
+        Ok(sight) => sight,
+        Err(error) => {
+            tracing::warn!(instance = %instance.id, error = error.chain(), "The table cannot be read: no verdict.");
+            leader.look_by(record.table.id, leader.clock.now());
+            return Ok((TimelineSays::Unreadable, instance));
+        }
+    };
+    evidence.sight = Some(std::sync::Arc::clone(&sight));
+    let mut instance = instance;
+    let attempt = instance.attempt.clone();
+    if instance.key.instant.is_none() {
+        let has_called = attempt.as_ref().is_some_and(|a| a.call_at.is_some());
+        let plan = sight.pending.iter().find(|p| p.action == action).filter(|_| has_called);
+        if let Some(plan) = plan {
+            let change = Change::TakeInstant(plan.instant.clone());
+            if let Some(after) = leader.step(&instance, change, "its plan appeared on the timeline").await? {
+                instance = after;
+            }
+        } else {
+            return Ok((clean_says(&sight, attempt.as_ref(), state), instance));
+        }
+    }
+    let Some(instant) = instance.key.instant.clone() else { return Ok((TimelineSays::NotLooked, instance)) };
+    let files = sight.completed_files(action, &instant);
+    let says = if let Some(plan) = sight.pending(action, &instant) {
+        TimelineSays::Pending(if plan.is_inflight { PlanState::Inflight } else { PlanState::Requested })
+    } else if files > 0 {
+        TimelineSays::Completed { files }
+    } else {
+        match leader.timelines.completed_in_history(path, action, &instant).await {
+            Ok(true) => TimelineSays::Completed { files: 1 },
+            Ok(false) => missing(leader, &instance),
+            Err(_) => TimelineSays::Unreadable,
+        }
+    };
+    Ok((says, instance))
+}
+
+/// Absent twice, with the grace between, on the monotonic clock.
+fn missing(leader: &Leader, instance: &Instance) -> TimelineSays {
+    let now = leader.clock.monotonic();
+    let since = leader.watch(instance.id, |watch| *watch.missing.get_or_insert(now));
+    if now.saturating_sub(since) >= leader.policies.look.gone_grace {
+        leader.watch(instance.id, |watch| watch.end_wanted.get_or_insert(now).to_owned());
+        TimelineSays::Gone
+    } else {
+        TimelineSays::Missing
+    }
+}
+
+/// Work without an instant: a clean that planned and ran in one job, or found nothing to clean.
+fn clean_says(sight: &crate::timeline::Sight, attempt: Option<&Attempt>, state: &JobState) -> TimelineSays {
+    let Some(attempt) = attempt else { return TimelineSays::NotLooked };
+    let is_newer = attempt.call_at.is_some() && sight.newest_clean() > attempt.baseline.as_ref();
+    let has_returned = attempt.report.as_ref().is_some_and(|r| r.outcome == "returned")
+        || matches!(state, JobState::Ended { how, .. } if crate::decision::judge::failure::exit_code_of(how) == Some(0));
+    if is_newer || (has_returned && attempt.call_at.is_some()) {
+        TimelineSays::Completed { files: 1 }
+    } else {
+        debug_assert!(attempt.baseline.is_none() || sight.newest_clean().is_some());
+        TimelineSays::Pending(PlanState::Requested)
+    }
+}
+
+/// Does the steps of one judgement in their order; a refused one stops the rest.
+async fn act(
+    leader: &Leader,
+    engine: &dyn Engine,
+    instance: &Instance,
+    steps: Vec<Step>,
+    found: &Found,
+    evidence: &Evidence,
+) -> Result<(), Error> {
+    let Some(attempt) = instance.live_attempt() else { return Ok(()) };
+    let closing = steps.iter().copied().find(|s| s.frees_slot());
+    for step in steps {
+        let (change, reason) = match step {
+            Step::Accept => {
+                let handle = found.handle.clone().or_else(|| attempt.handle.clone()).unwrap_or_default();
+                (Change::Accepted(handle), "found at the engine by its tag")
+            }
+            Step::BecomeUnknown => (Change::Unknown, "the engine does not know it"),
+            Step::BecomeSuspect => (Change::Suspect, "its driver is silent and the engine does not vouch for it"),
+            Step::BecomeHolding => (Change::Heard(None), "its driver spoke again"),
+            Step::Succeeding => {
+                conclude::note_rollbacks(leader, instance).await?;
+                (Change::Succeeding, "completed on the timeline; the job has not ended yet")
+            }
+            Step::End(end) => {
+                return conclude::conclude(leader, instance, end, closing, evidence).await;
+            }
+            Step::Park(reason) => {
+                return conclude::park(leader, instance, reason, closing, &evidence.engine_word).await;
+            }
+            Step::StopByHeartbeat if attempt.n_kills == 0 && instance.cancel_asked.is_none() => {
+                (Change::KillSent, "the driver is told to stop")
+            }
+            Step::CancelJob(force) => {
+                cancel(leader, engine, instance, attempt, force).await?;
+                continue;
+            }
+            Step::CancelOrphan => {
+                cancel(leader, engine, instance, attempt, Force::Kill).await?;
+                continue;
+            }
+            Step::Alarm(kind) => {
+                alarm(leader, instance, kind, &evidence.engine_word).await?;
+                continue;
+            }
+            Step::ShowUnreadable => {
+                leader.look_by(instance.key.table, leader.clock.now());
+                continue;
+            }
+            Step::AwaitSettle | Step::LookNow | Step::Stay | Step::StopByHeartbeat | Step::Event(_) => continue,
+            Step::Revoke | Step::Over { .. } => continue,
+            // Every launcher asks for leave, so a lost submission is revoked and tried as a new attempt.
+            Step::RepeatSubmit => continue,
+        };
+        let Some(after) = leader.step(instance, change, reason).await? else { return Ok(()) };
+        // The steps after a change of state belong to the next judgement, of the new state.
+        if after.attempt_state() != instance.attempt_state() || after.state != instance.state {
+            leader.wakes.monitor.wake();
+            return Ok(());
+        }
+    }
+    Ok(())
+}
+
+async fn cancel(
+    leader: &Leader,
+    engine: &dyn Engine,
+    instance: &Instance,
+    attempt: &Attempt,
+    force: Force,
+) -> Result<(), Error> {
+    let now = leader.clock.monotonic();
+    let is_due = leader.watch(instance.id, |watch| {
+        let is_due = watch.cancel_sent.is_none_or(|at| now.saturating_sub(at) >= CANCEL_EVERY);
+        if is_due {
+            watch.cancel_sent = Some(now);
+        }
+        is_due
+    });
+    if !is_due || attempt.state == AttemptState::Intended {
+        return Ok(());
+    }
+    let job = JobRef { tag: attempt.tag.clone(), handle: attempt.handle.clone() };
+    if let Err(error) = engine.cancel(&job, force).await {
+        tracing::warn!(instance = %instance.id, error = error.chain(), "The engine did not take the cancel; it is repeated.");
+    }
+    let reason = match force {
+        Force::Gentle => "the engine is asked to end the job",
+        Force::Kill => "the engine is told to kill the job",
+    };
+    leader.step(instance, Change::KillSent, reason).await?;
+    Ok(())
+}
+
+async fn alarm(leader: &Leader, instance: &Instance, kind: AlertKind, word: &str) -> Result<(), Error> {
+    let what = format!("{} {}", instance.key.action, instance.id);
+    leader.alerts.raise(&Alert { kind, subject: instance.id.to_string(), text: format!("{what}: {word}") });
+    if kind == AlertKind::DamageSuspected && instance.key.action != Action::Clean {
+        let reason = format!("the {} has more than one completed file", instance.key.action);
+        conclude::note_damage(leader, instance, reason).await?;
+    }
+    Ok(())
+}

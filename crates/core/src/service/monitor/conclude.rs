@@ -1,0 +1,297 @@
+//! What follows when an attempt is over: the timeline's verdict, the next attempt, and what the table remembers.
+
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+
+use crate::alert::{Alert, AlertKind};
+use crate::decision::judge::failure::{FailureClass, classify_failure};
+use crate::decision::judge::{InstanceEnd, Step};
+use crate::decision::retry::{AfterFailure, backoff, verdict_after_failure};
+use crate::decision::transition::{Change, Closing, Conclusion, Next};
+use crate::error::{Error, ErrorKind};
+use crate::model::action::Action;
+use crate::model::attempt::{Attempt, AttemptEnd, Expected};
+use crate::model::instance::{Instance, ParkReason, WaitReason};
+use crate::model::table::{Damage, LookState, TableRecord};
+use crate::service::leader::Leader;
+use crate::timeline::Sight;
+
+/// What was seen when the attempt was judged.
+#[derive(Debug)]
+pub(super) struct Evidence {
+    /// What the engine said.
+    pub(super) engine_word: String,
+    /// The look, when one was made.
+    pub(super) sight: Option<Arc<Sight>>,
+}
+
+fn closing_of(closing: Option<Step>) -> Closing {
+    match closing {
+        Some(Step::Over { proof }) => Closing::Over(proof.to_owned()),
+        _ => Closing::Revoked,
+    }
+}
+
+/// Concludes the attempt, and with it the instance or its next try, in one transaction with what the table remembers.
+pub(super) async fn conclude(
+    leader: &Leader,
+    instance: &Instance,
+    end: InstanceEnd,
+    closing: Option<Step>,
+    evidence: &Evidence,
+) -> Result<(), Error> {
+    let Some(attempt) = instance.live_attempt().cloned() else { return Ok(()) };
+    let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
+    let mut state = record.look.clone();
+    versions_kept(leader, &record, &attempt).await;
+    if attempt.call_at.is_some() {
+        rollbacks(leader, &record, instance, &mut state).await?;
+    }
+    let conclusion = match end {
+        InstanceEnd::Succeeded => Conclusion {
+            closing: closing_of(closing),
+            end: AttemptEnd::Completed,
+            next: Next::Succeeded,
+            reason: "the timeline says completed".to_owned(),
+        },
+        InstanceEnd::Obsolete => Conclusion {
+            closing: closing_of(closing),
+            end: AttemptEnd::PlanGone,
+            next: Next::Obsolete,
+            reason: "the plan is gone from the timeline".to_owned(),
+        },
+        InstanceEnd::Cancelled => Conclusion {
+            closing: closing_of(closing),
+            end: AttemptEnd::Cancelled,
+            next: Next::Cancelled,
+            reason: "cancelled; the plan stays until it is retried".to_owned(),
+        },
+        InstanceEnd::StillPending => still_pending(leader, instance, &attempt, closing, evidence),
+    };
+    remember(leader, &mut state, instance, &attempt, &conclusion, evidence);
+    let reason = conclusion.reason.clone();
+    let Some(write) = leader.write_of(instance, Change::Conclude(conclusion), &reason) else {
+        leader.refresh(instance.id).await?;
+        return Ok(());
+    };
+    if leader.commit(record.table.id, state, vec![write]).await?.is_none() {
+        return Err(Error::new(ErrorKind::Conflict, "conclude the attempt").with("instance", instance.id));
+    }
+    leader.look_by(record.table.id, leader.clock.now());
+    leader.wakes.dispatch.wake();
+    Ok(())
+}
+
+/// The plan still stands: what the failure means for the next attempt.
+fn still_pending(
+    leader: &Leader,
+    instance: &Instance,
+    attempt: &Attempt,
+    closing: Option<Step>,
+    evidence: &Evidence,
+) -> Conclusion {
+    let has_ended = attempt.report.is_some() || crate::decision::judge::failure::exit_code_of(&evidence.engine_word).is_some();
+    let is_revoked = !matches!(closing, Some(Step::Over { .. }));
+    let class = if is_revoked && !has_ended {
+        FailureClass::NotCounted(WaitReason::NoLeave)
+    } else {
+        classify_failure(instance.key.action, attempt.report.as_ref(), &evidence.engine_word)
+    };
+    let text = failure_text(attempt, &evidence.engine_word);
+    let later = |n: u32| {
+        let wait = backoff(&leader.policies.retry, n, rand::random());
+        Some(leader.clock.now() + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX))
+    };
+    let (end, next) = match class {
+        FailureClass::Counted => {
+            let n_failed = instance.n_failed.saturating_add(1);
+            let next = match verdict_after_failure(&leader.policies.retry, n_failed, rand::random()) {
+                AfterFailure::GiveUp => Next::Failed,
+                AfterFailure::Retry { after } => {
+                    let at = leader.clock.now() + TimeDelta::from_std(after).unwrap_or(TimeDelta::MAX);
+                    Next::Pending(WaitReason::Backoff, Some(at))
+                }
+            };
+            (AttemptEnd::Failed, next)
+        }
+        FailureClass::NotCounted(reason) => {
+            metrics::counter!("tms_attempts_not_counted_total", "reason" => word_of(reason)).increment(1);
+            (AttemptEnd::NotCounted, Next::Pending(reason, later(instance.n_attempts)))
+        }
+        FailureClass::LookAgain => {
+            (AttemptEnd::NotCounted, Next::Pending(WaitReason::NoLeave, later(instance.n_attempts)))
+        }
+        FailureClass::Overtaken => (AttemptEnd::Overtaken, Next::Parked(ParkReason::Overtaken, text.clone())),
+        FailureClass::BadOptions => (AttemptEnd::NotCounted, Next::Parked(ParkReason::BadOption, text.clone())),
+        FailureClass::WrongBundle => (AttemptEnd::NotCounted, Next::Parked(ParkReason::BundleTooOld, text.clone())),
+    };
+    Conclusion { closing: closing_of(closing), end, next, reason: text }
+}
+
+fn word_of(reason: WaitReason) -> &'static str {
+    match reason {
+        WaitReason::Ready => "ready",
+        WaitReason::Backoff => "backoff",
+        WaitReason::LockHeld => "lock_held",
+        WaitReason::HeartbeatRefused => "heartbeat_refused",
+        WaitReason::NoLeave => "no_leave",
+        WaitReason::EngineRefused => "engine_refused",
+        WaitReason::EngineUnreachable => "engine_unreachable",
+        WaitReason::Upheaval => "upheaval",
+        WaitReason::Unreadable => "unreadable",
+    }
+}
+
+/// What people read about a failure: the driver's own words first.
+fn failure_text(attempt: &Attempt, engine_word: &str) -> String {
+    match &attempt.report {
+        Some(report) if !report.error.is_empty() => {
+            format!("attempt {} ended ({}): {}", attempt.number, report.outcome, report.error.join(" <- "))
+        }
+        Some(report) => format!("attempt {} ended ({}, exit {})", attempt.number, report.outcome, report.exit_code),
+        None => format!("attempt {} ended without a word of its driver: {engine_word}", attempt.number),
+    }
+}
+
+/// What the table remembers of the end of an attempt.
+fn remember(
+    leader: &Leader,
+    state: &mut LookState,
+    instance: &Instance,
+    attempt: &Attempt,
+    conclusion: &Conclusion,
+    evidence: &Evidence,
+) {
+    let action = instance.key.action;
+    match conclusion.next {
+        Next::Succeeded => {
+            state.last_success.insert(action, leader.clock.now());
+            if attempt.call_at.is_none() && action != Action::Clean {
+                state.n_completed_by_others = state.n_completed_by_others.saturating_add(1);
+            }
+        }
+        _ => state.last_error = Some(crate::model::event::cut(&conclusion.reason, 1_000)),
+    }
+    let is_end = matches!(conclusion.next, Next::Succeeded | Next::Failed | Next::Cancelled);
+    if action == Action::Clean && is_end {
+        // Also after a clean that found nothing: the next one comes after as many further commits.
+        if let Some(newest) = evidence.sight.as_ref().and_then(|s| s.commits.last()) {
+            state.cleaned_up_to = Some(newest.clone());
+        }
+    }
+}
+
+/// Holds an instance whose attempt was revoked; without a closing step the slot stays taken and only people are told.
+pub(super) async fn park(
+    leader: &Leader,
+    instance: &Instance,
+    reason: ParkReason,
+    closing: Option<Step>,
+    word: &str,
+) -> Result<(), Error> {
+    if closing.is_none() {
+        return Ok(());
+    }
+    let conclusion = Conclusion {
+        closing: closing_of(closing),
+        end: AttemptEnd::NotCounted,
+        next: Next::Parked(reason, word.to_owned()),
+        reason: word.to_owned(),
+    };
+    leader.step(instance, Change::Conclude(conclusion), word).await?;
+    Ok(())
+}
+
+/// A job must not change the version of the table or of its metadata table: old writers would be locked out.
+async fn versions_kept(leader: &Leader, record: &TableRecord, attempt: &Attempt) {
+    let (Some(before), true) = (attempt.versions, attempt.call_at.is_some()) else { return };
+    match leader.timelines.versions(&record.table.base_path).await {
+        Ok(after) if after == before => {}
+        Ok(after) => {
+            let had_none = before.metadata_table.is_none() && after.table == before.table;
+            if had_none && after.metadata_table.is_some() {
+                return;
+            }
+            leader.alerts.raise(&Alert {
+                kind: AlertKind::VersionChanged,
+                subject: record.table.id.to_string(),
+                text: format!(
+                    "versions of {} were {before:?} before attempt {} and are {after:?} after it: writers of the old version may be locked out",
+                    record.table.base_path, attempt.tag
+                ),
+            });
+        }
+        Err(error) => {
+            tracing::warn!(table = %record.table.id, error = error.chain(), "Failed to compare versions after a job.");
+        }
+    }
+}
+
+/// Looks for rollbacks of the instant that our attempts do not explain, and notes them.
+pub(super) async fn note_rollbacks(leader: &Leader, instance: &Instance) -> Result<(), Error> {
+    let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
+    let mut state = record.look.clone();
+    rollbacks(leader, &record, instance, &mut state).await?;
+    if state != record.look {
+        leader.commit(record.table.id, state, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+/// Each attempt of ours that found an `.inflight` of ours makes one rollback; one more is somebody else's.
+async fn rollbacks(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: &Instance,
+    state: &mut LookState,
+) -> Result<(), Error> {
+    let Some(instant) = &instance.key.instant else { return Ok(()) };
+    if instance.key.action == Action::Clean || state.damage_seen.contains(instant) {
+        return Ok(());
+    }
+    let Ok(found) = leader.timelines.rollbacks_of(&record.table.base_path, instant).await else { return Ok(()) };
+    if found.is_empty() {
+        return Ok(());
+    }
+    let past = leader.store.past_attempts(instance.id).await?;
+    let n_ours = past
+        .iter()
+        .chain(instance.live_attempt())
+        .filter(|a| a.call_at.is_some() && a.expected == Expected::InflightOfOurs)
+        .count();
+    if found.len() > n_ours {
+        let reason = format!(
+            "the {} {instant} was rolled back ({}) by somebody else while our job had leave",
+            instance.key.action,
+            found.join(", ")
+        );
+        state.damage_seen.push(instant.clone());
+        set_damage(leader, record, state, reason);
+    }
+    Ok(())
+}
+
+fn set_damage(leader: &Leader, record: &TableRecord, state: &mut LookState, reason: String) {
+    leader.alerts.raise(&Alert {
+        kind: AlertKind::DamageSuspected,
+        subject: record.table.id.to_string(),
+        text: format!("{} may be damaged: {reason}. Every clean of it is held", record.table.base_path),
+    });
+    state.damage = Some(Damage { reason, since: leader.clock.now() });
+}
+
+/// Notes that a table may be damaged; once per instant.
+pub(super) async fn note_damage(leader: &Leader, instance: &Instance, reason: String) -> Result<(), Error> {
+    let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
+    let mut state = record.look.clone();
+    if let Some(instant) = &instance.key.instant {
+        if state.damage_seen.contains(instant) {
+            return Ok(());
+        }
+        state.damage_seen.push(instant.clone());
+    }
+    set_damage(leader, &record, &mut state, reason);
+    leader.commit(record.table.id, state, Vec::new()).await?;
+    Ok(())
+}

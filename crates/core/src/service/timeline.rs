@@ -1,0 +1,407 @@
+//! Looks at touched, silent and due tables, and turns pending plans into instances. Only it makes live instances of plans.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use chrono::TimeDelta;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::alert::{Alert, AlertKind};
+use crate::clock::Timestamp;
+use crate::decision::check::Verdict;
+use crate::decision::reconcile::{Reconciled, Seen, reconcile};
+use crate::decision::retry::backoff;
+use crate::decision::transition::{Change, Ending};
+use crate::error::{Error, ErrorKind};
+use crate::model::id::TableId;
+use crate::model::instance::{Instance, InstanceKey, InstanceState};
+use crate::model::policy::{Effective, RetryPolicy};
+use crate::model::table::{LookTrouble, TableRecord};
+use crate::preflight::preflight;
+use crate::service::leader::Leader;
+use crate::service::turn::Turn;
+use crate::service::{Held, LeaderService, Loop};
+use crate::store::{Intent, PAGE_MAX};
+
+/// Looks at once; bounds the load on storage.
+pub const LOOKS_AT_ONCE_MAX: usize = 32;
+/// Tables that are queued for a look at most; the rest is found again by level.
+const QUEUE_MAX: usize = 10_000;
+/// Back-off of a table that cannot be read.
+const TROUBLE_FIRST: Duration = Duration::from_secs(2);
+const TROUBLE_MAX: Duration = Duration::from_secs(600);
+/// Failed looks after which people are told.
+const TROUBLE_ALARM_AFTER: u32 = 3;
+/// Most intents that one pass takes.
+const INTENTS_MAX: usize = 1_000;
+/// Longest sleep without a pass.
+const PASS_EVERY_MAX: Duration = Duration::from_secs(60);
+
+/// Looks at tables.
+#[derive(Debug, Default)]
+pub struct TimelineService;
+
+#[async_trait]
+impl LeaderService for TimelineService {
+    fn name(&self) -> &'static str {
+        "timeline"
+    }
+
+    async fn initialize(&self, leader: &Arc<Leader>) -> Result<Box<dyn Held>, Error> {
+        let held = Arc::clone(leader);
+        Ok(Box::new(Loop::start(self.name(), leader, |stop| run(held, stop))))
+    }
+}
+
+async fn run(leader: Arc<Leader>, stop: CancellationToken) {
+    let mut looks: JoinSet<TableId> = JoinSet::new();
+    let mut waiting: VecDeque<TableId> = VecDeque::new();
+    let mut known: HashSet<TableId> = HashSet::new();
+    let mut next_scan = leader.clock.monotonic();
+    if let Err(error) = schedule_silent(&leader).await {
+        tracing::error!(%error, "Failed to schedule looks at silent tables.");
+    }
+    loop {
+        let is_scan = leader.clock.monotonic() >= next_scan;
+        match gather(&leader, is_scan).await {
+            Ok(found) => {
+                for table in found {
+                    if waiting.len() < QUEUE_MAX && known.insert(table) {
+                        waiting.push_back(table);
+                    }
+                }
+                if is_scan {
+                    next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
+                }
+            }
+            Err(error) => tracing::warn!(%error, "Failed to find tables to look at."),
+        }
+        while looks.len() < LOOKS_AT_ONCE_MAX {
+            let Some(table) = waiting.pop_front() else { break };
+            known.remove(&table);
+            let Some(turn) = leader.turns.try_take(table) else {
+                leader.look_by(table, leader.clock.now() + TimeDelta::milliseconds(200));
+                continue;
+            };
+            let held = Arc::clone(&leader);
+            looks.spawn(async move {
+                look_at(&held, table, turn).await;
+                table
+            });
+        }
+        let sleep = pause(&leader, next_scan, !waiting.is_empty());
+        tokio::select! {
+            () = stop.cancelled() => break,
+            () = leader.wakes.timeline.woken() => {}
+            _ = looks.join_next(), if !looks.is_empty() => {}
+            () = tokio::time::sleep(sleep) => {}
+        }
+    }
+    looks.shutdown().await;
+}
+
+fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
+    let until_scan = next_scan.saturating_sub(leader.clock.monotonic());
+    let until_due = leader.next_due().map_or(PASS_EVERY_MAX, |at| (at - leader.clock.now()).to_std().unwrap_or_default());
+    // With all look slots taken the end of a look comes first; a due table must not make the loop spin.
+    let floor = if is_busy { Duration::from_millis(100) } else { Duration::from_millis(5) };
+    until_scan.min(until_due).min(PASS_EVERY_MAX).max(floor)
+}
+
+/// Finds the tables to look at: touched ones by level, due ones, and those that somebody asked for.
+async fn gather(leader: &Leader, is_scan: bool) -> Result<Vec<TableId>, Error> {
+    let mut found: BTreeSet<TableId> = leader.wakes.take_tables();
+    for intent in leader.store.take_intents(leader.term, INTENTS_MAX).await? {
+        match intent {
+            Intent::Look(table) => {
+                found.insert(table);
+            }
+            Intent::Instance(id) => leader.wakes.instance_changed(id),
+        }
+    }
+    let mut after = None;
+    loop {
+        let page = leader.store.touched(after, PAGE_MAX).await?;
+        let is_last = page.len() < PAGE_MAX;
+        after = page.last().copied();
+        found.extend(page);
+        if is_last || found.len() >= QUEUE_MAX {
+            break;
+        }
+    }
+    if is_scan {
+        leader.reload_queues().await?;
+        leader.board(|board| {
+            for word in ["hinted", "parked", "waiting_foreign"] {
+                found.extend(board.in_state(word).map(|i| i.key.table).take(QUEUE_MAX));
+            }
+        });
+    }
+    found.extend(leader.take_due(leader.clock.now(), QUEUE_MAX));
+    // A table in trouble keeps its back-off whatever asks for it; it comes back by its due time.
+    let mut ready = Vec::with_capacity(found.len());
+    let now = leader.clock.now();
+    for table in found {
+        match leader.table(table).await {
+            Ok(Some(record)) => match &record.look.trouble {
+                Some(trouble) if trouble.not_before > now => leader.look_by(table, trouble.not_before),
+                _ => ready.push(table),
+            },
+            Ok(None) => {}
+            Err(error) => tracing::error!(table = %table, %error, "Failed to read a table's row."),
+        }
+    }
+    Ok(ready)
+}
+
+/// Plans the looks that need no trigger: silent tables past their heartbeat time-out, spread by their ids.
+async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = leader.store.list_tables(cursor.as_deref(), PAGE_MAX).await?;
+        for record in &page.items {
+            leader.look_by(record.table.id, heartbeat_due(leader, record));
+        }
+        match page.next {
+            Some(next) => cursor = Some(next),
+            None => return Ok(()),
+        }
+    }
+}
+
+fn heartbeat_due(leader: &Leader, record: &TableRecord) -> Timestamp {
+    let last = [record.touch.last_heard, record.look.looked_at].into_iter().flatten().max();
+    let last = last.unwrap_or(record.table.created_at);
+    let timeout = TimeDelta::from_std(leader.policies.look.heartbeat_timeout).unwrap_or(TimeDelta::MAX);
+    let share = i32::from(record.table.id.as_bytes()[15]);
+    // Up to a tenth later, by the table's id, so that tables registered together are not looked at together.
+    last + timeout + timeout / 2560 * share
+}
+
+/// One look at one table, whatever comes of it.
+async fn look_at(leader: &Arc<Leader>, table: TableId, turn: Turn) {
+    let started = leader.clock.monotonic();
+    let done = look(leader, table).await;
+    drop(turn);
+    let outcome = if done.is_ok() { "ok" } else { "error" };
+    metrics::counter!("tms_looks_total", "outcome" => outcome).increment(1);
+    metrics::histogram!("tms_look_seconds")
+        .record(leader.clock.monotonic().saturating_sub(started).as_secs_f64());
+    match done {
+        Ok(()) => {}
+        Err(e) if e.kind() == ErrorKind::Fenced => {}
+        Err(error) => {
+            tracing::warn!(table = %table, error = error.chain(), "A look failed; it is repeated.");
+            leader.look_by(table, leader.clock.now() + TimeDelta::seconds(5));
+        }
+    }
+}
+
+async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
+    let Some(record) = leader.table(table).await? else { return Ok(()) };
+    let effective = leader.policies.defaults.effective(&record.table.settings);
+    let path = &record.table.base_path;
+    let sight = match leader.timelines.look(path).await {
+        Ok(sight) => sight,
+        Err(error) => return trouble(leader, &record, &error).await,
+    };
+    let live = leader.store.live_of_table(table).await?;
+    let mut ended = BTreeMap::new();
+    let mut tombstones = BTreeSet::new();
+    for plan in &sight.pending {
+        let key = InstanceKey { table, action: plan.action, instant: Some(plan.instant.clone()) };
+        if live.iter().any(|i| i.key == key) {
+            continue;
+        }
+        if leader.store.has_tombstone(&key).await? {
+            tombstones.insert(key);
+        } else if let Some(instance) = leader.store.find_instance(&key).await? {
+            ended.insert(key, instance);
+        }
+    }
+    let mut in_history = BTreeSet::new();
+    for instance in &live {
+        let Some(instant) = &instance.key.instant else { continue };
+        let action = instance.key.action;
+        let is_missing =
+            sight.pending(action, instant).is_none() && sight.completed_files(action, instant) == 0;
+        if is_missing && leader.timelines.completed_in_history(path, action, instant).await? {
+            in_history.insert(instance.key.clone());
+        }
+    }
+    let lock_since = leader.timelines.lock_since(path).await.unwrap_or(None);
+    let seen = Seen {
+        record: &record,
+        effective: &effective,
+        live: &live,
+        ended: &ended,
+        tombstones: &tombstones,
+        in_history: &in_history,
+        sight: &sight,
+        policy: &leader.policies.look,
+        touch: record.touch.touch,
+        lock_since,
+        now: leader.clock.now(),
+    };
+    let found = reconcile(&seen);
+    finish(leader, &record, &effective, found).await
+}
+
+/// Stores what a look found, tells people, and checks again what is parked.
+async fn finish(
+    leader: &Arc<Leader>,
+    record: &TableRecord,
+    effective: &Effective,
+    found: Reconciled,
+) -> Result<(), Error> {
+    let table = record.table.id;
+    let mut writes = Vec::new();
+    for instance in found.create {
+        let reason = if instance.key.instant.is_some() { "its plan was found" } else { "a clean is due" };
+        writes.push(leader.write_new(instance, reason));
+    }
+    for (before, change, reason) in found.changes {
+        writes.extend(leader.write_of(&before, change, &reason));
+    }
+    for gone in record.look.unserved.iter().filter(|u| !found.state.unserved.contains(u)) {
+        let key = InstanceKey { table, action: gone.action, instant: Some(gone.instant.clone()) };
+        leader.store.clear_tombstone(&key).await?;
+    }
+    alarms(leader, record, &found.state, found.is_not_handed_over);
+    if leader.commit(table, found.state.clone(), writes).await?.is_none() {
+        // Somebody wrote in between: the same look again, on what is stored now.
+        leader.look_by(table, leader.clock.now());
+        return Ok(());
+    }
+    leader.wakes.dispatch.wake();
+    leader.wakes.monitor.wake();
+    if found.has_more {
+        leader.look_by(table, leader.clock.now());
+    }
+    if let Some(at) = found.look_again {
+        leader.look_by(table, at);
+    }
+    let Some(record) = leader.table(table).await? else { return Ok(()) };
+    leader.look_by(table, heartbeat_due(leader, &record));
+    recheck(leader, &record, effective).await
+}
+
+fn alarms(leader: &Leader, record: &TableRecord, state: &crate::model::table::LookState, is_not_handed_over: bool) {
+    let subject = record.table.id.to_string();
+    leader.alerts.clear(AlertKind::TableUnreadable, &subject);
+    match &state.damage {
+        Some(damage) => leader.alerts.raise(&Alert {
+            kind: AlertKind::DamageSuspected,
+            subject: subject.clone(),
+            text: format!("{} may be damaged: {}. Every clean of it is held", record.table.base_path, damage.reason),
+        }),
+        None => leader.alerts.clear(AlertKind::DamageSuspected, &subject),
+    }
+    if is_not_handed_over {
+        leader.alerts.raise(&Alert {
+            kind: AlertKind::NotHandedOver,
+            subject,
+            text: format!("somebody else executes plans of {}: hand over only what no writer executes", record.table.base_path),
+        });
+    }
+}
+
+/// Looks again at what is parked or waits for another runner: the cause may be gone.
+pub(crate) async fn recheck(leader: &Leader, record: &TableRecord, effective: &Effective) -> Result<(), Error> {
+    let waiting: Vec<Instance> = leader.board(|board| {
+        board
+            .of_table(record.table.id)
+            .filter(|i| matches!(i.state, InstanceState::Parked { .. } | InstanceState::WaitingForeign { .. }))
+            .cloned()
+            .collect()
+    });
+    for instance in waiting {
+        let is_for_person =
+            matches!(instance.state, InstanceState::Parked { reason, .. } if reason.needs_person());
+        let now = leader.clock.now();
+        let found = preflight(&*leader.timelines, record, &instance, effective, now).await?;
+        let (change, reason) = match found.verdict {
+            Verdict::Completed => {
+                (Change::End(Ending::Succeeded, String::new()), "completed on the timeline by somebody else".to_owned())
+            }
+            _ if is_for_person => continue,
+            Verdict::Go(_) | Verdict::Delay(..) => match instance.state {
+                InstanceState::Parked { reason, .. } if is_engine_reason(reason) => {
+                    if !engine_ready(leader, &instance, found.sight.facts.table_version).await {
+                        continue;
+                    }
+                    (Change::Release, "the engine has what it needs".to_owned())
+                }
+                _ => (Change::Release, "the cause of its waiting is gone".to_owned()),
+            },
+            Verdict::Park(reason, detail) => {
+                let is_same = matches!(&instance.state, InstanceState::Parked { reason: r, detail: d, .. } if *r == reason && *d == detail);
+                if is_same {
+                    continue;
+                }
+                (Change::Park(reason, detail), "held for another reason".to_owned())
+            }
+            Verdict::WaitForeign(sign) => {
+                leader.look_by(record.table.id, next_foreign_look(effective, sign, now));
+                if matches!(instance.state, InstanceState::WaitingForeign { sign: s, .. } if s == sign) {
+                    continue;
+                }
+                (Change::WaitForeign { sign }, "another runner gave a sign of life".to_owned())
+            }
+            Verdict::Missing => continue,
+        };
+        match leader.step(&instance, change, &reason).await {
+            Ok(_) => leader.wakes.dispatch.wake(),
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
+}
+
+fn is_engine_reason(reason: crate::model::instance::ParkReason) -> bool {
+    use crate::model::instance::ParkReason::{BadOption, BundleTooOld, NoEngine};
+    matches!(reason, NoEngine | BundleTooOld | BadOption)
+}
+
+/// Tells whether the engine that an instance would go to has what it needs.
+async fn engine_ready(leader: &Leader, instance: &Instance, table_version: u32) -> bool {
+    let name = leader.board_with_limits(|_, limits| crate::decision::board::engine_for(instance, limits));
+    let Some(engine) = name.and_then(|n| leader.engines.get(&n).cloned()) else { return false };
+    engine.ready(crate::engine::JobNeed { action: instance.key.action, table_version }).await.is_ok()
+}
+
+/// When another runner is looked at again: at the end of its grace, and not later than in a minute.
+pub(crate) fn next_foreign_look(effective: &Effective, sign: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let grace = TimeDelta::from_std(effective.foreign_grace).unwrap_or(TimeDelta::MAX);
+    let soon = now + TimeDelta::seconds(60);
+    sign.map_or(soon, |s| (s + grace + TimeDelta::milliseconds(10)).clamp(now + TimeDelta::milliseconds(100), soon))
+}
+
+/// A table that cannot be read gets a back-off, never a hot loop; nothing is concluded.
+async fn trouble(leader: &Leader, record: &TableRecord, error: &Error) -> Result<(), Error> {
+    let now = leader.clock.now();
+    let n_failed = record.look.trouble.as_ref().map_or(0, |t| t.n_failed) + 1;
+    let policy = RetryPolicy { max_attempts: u32::MAX, backoff_first: TROUBLE_FIRST, backoff_max: TROUBLE_MAX };
+    let wait = backoff(&policy, n_failed, rand::random());
+    let not_before = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+    let mut state = record.look.clone();
+    let since = state.trouble.as_ref().map_or(now, |t| t.since);
+    state.trouble = Some(LookTrouble { error: error.to_string(), n_failed, not_before, since });
+    // The touch is kept uncovered: the table is still to be looked at.
+    leader.commit(record.table.id, state, Vec::new()).await?;
+    leader.look_by(record.table.id, not_before);
+    tracing::warn!(table = %record.table.id, n_failed, error = error.chain(), "A table cannot be read.");
+    if n_failed >= TROUBLE_ALARM_AFTER {
+        leader.alerts.raise(&Alert {
+            kind: AlertKind::TableUnreadable,
+            subject: record.table.id.to_string(),
+            text: format!("{} cannot be read since {since}: {error}", record.table.base_path),
+        });
+    }
+    Ok(())
+}
+

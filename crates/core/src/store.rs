@@ -1,0 +1,380 @@
+//! What is kept and how it may change. One small trait per aggregate; `Arc<dyn Store>` joins them.
+//!
+//! Each bullet under `# Behavior` is a case of the conformance suite with the same words.
+
+pub mod coalescer;
+pub mod kv;
+pub mod memory;
+
+use std::fmt::Debug;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::error::Error;
+use crate::model::attempt::Attempt;
+use crate::model::event::Event;
+use crate::model::id::{Incarnation, InstanceId, NodeName, QueueName, TableId, Term, Version};
+use crate::model::instance::{Instance, InstanceKey};
+use crate::model::queue::Queue;
+use crate::model::request::{Accepted, HandOver};
+use crate::model::table::{LookState, Table, TableRecord};
+
+/// Most items of one page of any list.
+pub const PAGE_MAX: usize = 1_000;
+/// Most writes of one atomic batch.
+pub const BATCH_MAX: usize = 10_000;
+/// Most events that are kept per instance; the oldest but the first go first.
+pub const EVENTS_MAX: usize = 200;
+/// Most ended attempts that are kept per instance; the oldest go first.
+pub const ATTEMPTS_MAX: usize = 50;
+
+/// One page of a list.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Page<T> {
+    /// The items, in the order of the list.
+    pub items: Vec<T>,
+    /// Where the next page starts; `None` at the end. Opaque.
+    pub next: Option<String>,
+}
+
+/// Which instances a list holds. Unset fields match all.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InstanceFilter {
+    /// Of this table.
+    pub table: Option<TableId>,
+    /// Of these actions; empty = all.
+    pub actions: Vec<crate::model::action::Action>,
+    /// In these states, by their words; empty = all.
+    pub states: Vec<String>,
+    /// Of this queue.
+    pub queue: Option<QueueName>,
+    /// Live ones only (`Some(true)`), ended ones only (`Some(false)`).
+    pub is_live: Option<bool>,
+}
+
+impl InstanceFilter {
+    /// Tells whether `instance` matches.
+    #[must_use]
+    pub fn matches(&self, instance: &Instance) -> bool {
+        self.table.is_none_or(|t| t == instance.key.table)
+            && (self.actions.is_empty() || self.actions.contains(&instance.key.action))
+            && (self.states.is_empty() || self.states.iter().any(|s| s == instance.state.as_str()))
+            && self.queue.as_ref().is_none_or(|q| *q == instance.queue)
+            && self.is_live.is_none_or(|live| live != instance.state.is_ended())
+    }
+}
+
+/// What must hold of the stored row for a write to be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// There is no instance with this id and no live one with this key.
+    Absent,
+    /// The row has this version.
+    Version(Version),
+}
+
+/// One change of one instance.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceWrite {
+    /// Precondition.
+    pub expect: Expect,
+    /// The instance after the change. Its `version` is set by the store: 1 for a new one, else the old one + 1.
+    pub after: Instance,
+    /// Events that go with it.
+    pub events: Vec<Event>,
+    /// An attempt that is over and goes to the history of the instance.
+    pub past_attempt: Option<Attempt>,
+}
+
+/// The end of a look: what it saw and the instances that it changes, in one transaction.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LookCommit {
+    /// Table.
+    pub table: TableId,
+    /// What the look saw; its `looked` is the touch number read before the look.
+    pub state: LookState,
+    /// Changes.
+    pub writes: Vec<InstanceWrite>,
+}
+
+/// Takes hand-overs.
+#[async_trait]
+pub trait RequestStore: Debug + Send + Sync + 'static {
+    /// Stores hand-overs, one answer each, in the order given, in one durable transaction.
+    ///
+    /// # Behavior
+    /// - an unknown table becomes known with its spelling and labels
+    /// - each hand-over of a table raises its touch number
+    /// - the spelling announced last is kept beside the canonical path
+    /// - a named instant becomes one hinted instance
+    /// - a named instant that is known already, live or ended or removed, changes nothing
+    /// - a hand-over is durable when the call returns
+    async fn accept(&self, batch: &[HandOver]) -> Result<Vec<Accepted>, Error>;
+}
+
+/// Tables: settings by Managers, looks by Services.
+#[async_trait]
+pub trait TableStore: Debug + Send + Sync + 'static {
+    /// Returns one table.
+    ///
+    /// # Behavior
+    /// - an unknown table is none
+    async fn get_table(&self, id: TableId) -> Result<Option<TableRecord>, Error>;
+
+    /// Lists tables by id.
+    ///
+    /// # Behavior
+    /// - pages of tables are complete and without repeats while others write
+    /// - a page of tables holds at most the limit
+    async fn list_tables(&self, cursor: Option<&str>, limit: usize) -> Result<Page<TableRecord>, Error>;
+
+    /// Registers a table or replaces its settings; raises the change sequence.
+    ///
+    /// # Behavior
+    /// - a table is inserted only when it is absent and no version is expected
+    /// - replacing a table is refused with `Conflict` when the version differs
+    /// - replacing a table keeps its touch and its look
+    /// - a change of a table raises the change sequence
+    async fn put_table(&self, table: Table, expect: Option<Version>) -> Result<Table, Error>;
+
+    /// Forgets a table with its looks, instances, events and attempts.
+    ///
+    /// # Behavior
+    /// - removing a table is refused with `Conflict` while an attempt of it is live
+    /// - removing a table removes all rows that belong to it
+    /// - removing an unknown table is refused with `NotFound`
+    async fn remove_table(&self, id: TableId) -> Result<(), Error>;
+
+    /// Returns tables whose touch number is higher than the one their last look covered, by id.
+    ///
+    /// # Behavior
+    /// - a touched table is found until a look covers its touch
+    /// - a look that covers an older touch leaves the table touched
+    async fn touched(&self, after: Option<TableId>, limit: usize) -> Result<Vec<TableId>, Error>;
+
+    /// Stores the end of a look.
+    ///
+    /// # Behavior
+    /// - a look is refused with `Fenced` when the term is older than the newest one seen
+    /// - a look and its changes are stored together or not at all
+    /// - a look at a removed table is refused with `NotFound`
+    async fn commit_look(&self, term: Term, look: LookCommit) -> Result<Vec<Instance>, Error>;
+}
+
+/// Live and ended instances with their attempts and events.
+#[async_trait]
+pub trait InstanceStore: Debug + Send + Sync + 'static {
+    /// Returns one instance.
+    ///
+    /// # Behavior
+    /// - an unknown instance is none
+    async fn get_instance(&self, id: InstanceId) -> Result<Option<Instance>, Error>;
+
+    /// Returns the newest instance with this key, live or ended.
+    ///
+    /// # Behavior
+    /// - an instance is found by table, action and instant
+    async fn find_instance(&self, key: &InstanceKey) -> Result<Option<Instance>, Error>;
+
+    /// Tells whether a removed instance left a tombstone for this key.
+    ///
+    /// # Behavior
+    /// - a removed instance leaves a tombstone until it is cleared
+    async fn has_tombstone(&self, key: &InstanceKey) -> Result<bool, Error>;
+
+    /// Changes instances, all or none. `term` is the caller's when it is a Service, none for a Manager.
+    ///
+    /// # Behavior
+    /// - an instance is inserted only when its id and its key are free
+    /// - a change is refused with `Conflict` when the version differs
+    /// - a change is refused with `Fenced` when the term is older than the newest one seen
+    /// - one refused change refuses the whole batch
+    /// - moving to an ended state takes the instance out of the live index in the same transaction
+    /// - moving out of an ended state puts the instance into the live index again
+    /// - one live instance per key, and of a key without instant too
+    /// - events and past attempts are stored with the change
+    /// - an instant given to an instance without one changes its key in the same transaction
+    async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error>;
+
+    /// Lists instances, newest first.
+    ///
+    /// # Behavior
+    /// - pages of instances are complete and without repeats while others write
+    /// - a page of instances holds at most the limit
+    /// - a filter leaves out what does not match
+    async fn list_instances(
+        &self,
+        filter: &InstanceFilter,
+        cursor: Option<&str>,
+        limit: usize,
+    ) -> Result<Page<Instance>, Error>;
+
+    /// Lists live instances by id, for the start of a term.
+    ///
+    /// # Behavior
+    /// - every live instance is on exactly one page of live instances
+    async fn live_instances(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error>;
+
+    /// Returns the live instances of one table.
+    ///
+    /// # Behavior
+    /// - the live instances of a table are those of the table only
+    async fn live_of_table(&self, table: TableId) -> Result<Vec<Instance>, Error>;
+
+    /// Returns the events of an instance, oldest first, at most [`EVENTS_MAX`].
+    ///
+    /// # Behavior
+    /// - events come back in the order of the changes
+    async fn events(&self, id: InstanceId) -> Result<Vec<Event>, Error>;
+
+    /// Returns the attempts of an instance that are over, oldest first, at most [`ATTEMPTS_MAX`].
+    ///
+    /// # Behavior
+    /// - past attempts come back in order
+    async fn past_attempts(&self, id: InstanceId) -> Result<Vec<Attempt>, Error>;
+
+    /// Forgets an instance without a live attempt; leaves a tombstone when asked to.
+    ///
+    /// # Behavior
+    /// - removing an instance is refused with `Conflict` while an attempt of it is live
+    /// - removing an instance is refused with `Conflict` when the version differs
+    async fn remove_instance(&self, id: InstanceId, expect: Version, tombstone: bool) -> Result<(), Error>;
+
+    /// Removes the tombstone of a key, when there is one.
+    ///
+    /// # Behavior
+    /// - clearing a tombstone that is not there changes nothing
+    async fn clear_tombstone(&self, key: &InstanceKey) -> Result<(), Error>;
+
+    /// Removes up to `batch_max` ended instances that ended before `before`, or that are more than `keep_count`,
+    /// oldest first, and returns how many. Those whose plan stands unserved ([`LookState::unserved`]) stay.
+    ///
+    /// # Behavior
+    /// - pruning removes ended instances only, the oldest first
+    /// - pruning removes at most the batch
+    /// - pruning keeps an instance whose plan the last look saw unserved
+    /// - pruning is refused with `Fenced` when the term is older than the newest one seen
+    async fn prune(&self, term: Term, rule: PruneRule) -> Result<usize, Error>;
+}
+
+/// What to prune.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneRule {
+    /// Ended before this time.
+    pub before: Timestamp,
+    /// Ended instances that are kept at most.
+    pub keep_count: u64,
+    /// Most instances that one call removes.
+    pub batch_max: usize,
+}
+
+/// A wish that only the leader can carry out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Intent {
+    /// Look at this table now.
+    Look(TableId),
+    /// Act on what was written to this instance (a cancel, a release).
+    Instance(InstanceId),
+}
+
+/// Queues, the change sequence, and intents.
+#[async_trait]
+pub trait SettingsStore: Debug + Send + Sync + 'static {
+    /// Returns all queues by name, at most [`PAGE_MAX`].
+    ///
+    /// # Behavior
+    /// - queues come back by name
+    async fn queues(&self) -> Result<Vec<Queue>, Error>;
+
+    /// Inserts or replaces a queue; raises the change sequence.
+    ///
+    /// # Behavior
+    /// - a queue is inserted only when it is absent and no version is expected
+    /// - replacing a queue is refused with `Conflict` when the version differs
+    /// - a change of a queue raises the change sequence
+    async fn put_queue(&self, queue: Queue, expect: Option<Version>) -> Result<Queue, Error>;
+
+    /// Returns the change sequence: a number that grows with every change of settings and every intent.
+    ///
+    /// # Behavior
+    /// - hand-overs leave the change sequence alone
+    async fn change_seq(&self) -> Result<u64, Error>;
+
+    /// Stores an intent; raises the change sequence.
+    ///
+    /// # Behavior
+    /// - intents are taken in the order they were stored
+    async fn put_intent(&self, intent: Intent) -> Result<(), Error>;
+
+    /// Takes up to `limit` intents away.
+    ///
+    /// # Behavior
+    /// - an intent is taken once
+    /// - taking intents is refused with `Fenced` when the term is older than the newest one seen
+    async fn take_intents(&self, term: Term, limit: usize) -> Result<Vec<Intent>, Error>;
+}
+
+/// A node as the others see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRow {
+    /// Its name.
+    pub name: NodeName,
+    /// A random id of this start of the node.
+    pub start_id: String,
+    /// Address that others reach it at.
+    pub url: Option<String>,
+    /// Version of the program.
+    pub program_version: String,
+    /// When it started.
+    pub started_at: Timestamp,
+    /// When it was seen last.
+    pub seen_at: Timestamp,
+}
+
+/// Identity of the store and leadership.
+#[async_trait]
+pub trait LeadershipStore: Debug + Send + Sync + 'static {
+    /// Returns the mark of the store's life.
+    ///
+    /// # Behavior
+    /// - the incarnation stays the same when the store is opened again
+    async fn incarnation(&self) -> Result<Incarnation, Error>;
+
+    /// Starts a term: `max(term in the store, number of the election backend) + 1`, in the winner's first transaction.
+    ///
+    /// # Behavior
+    /// - each term is higher than all before it and than the number of the election backend
+    async fn begin_term(&self, backend_number: u64, node: &NodeName) -> Result<Term, Error>;
+
+    /// Returns the newest term and its leader; none before the first election.
+    ///
+    /// # Behavior
+    /// - the newest term is known with its leader
+    async fn current_term(&self) -> Result<Option<(Term, NodeName)>, Error>;
+
+    /// Stores or renews a node's row.
+    ///
+    /// # Behavior
+    /// - a node has one row however often it is stored
+    async fn put_node(&self, node: NodeRow) -> Result<(), Error>;
+
+    /// Returns all nodes by name, at most [`PAGE_MAX`].
+    ///
+    /// # Behavior
+    /// - nodes come back by name
+    async fn nodes(&self) -> Result<Vec<NodeRow>, Error>;
+
+    /// Makes sure that the store can take a durable write.
+    ///
+    /// # Behavior
+    /// - a healthy store answers the check
+    async fn check(&self) -> Result<(), Error>;
+}
+
+/// A whole store.
+pub trait Store: RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore {}
+
+impl<T: RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore> Store for T {}

@@ -1,0 +1,74 @@
+//! Pruning of ended instances, the oldest first, without reading their rows.
+
+use std::collections::HashMap;
+
+use super::codec::{decode, readable};
+use super::place::Placement;
+use super::tx::Tx;
+use super::{KeyRange, Keyspace, PRUNE_VISITS_MAX, keys};
+use crate::error::Error;
+use crate::model::id::TableId;
+use crate::model::instance::InstanceKey;
+use crate::model::table::{LookState, UNSERVED_MAX};
+use crate::store::{BATCH_MAX, PruneRule};
+
+/// Index rows that one step reads.
+const STEP_ROWS: usize = 512;
+
+/// Removes what the rule says and returns how many instances that were.
+pub(super) fn prune(tx: &mut Tx<'_>, rule: &PruneRule) -> Result<usize, Error> {
+    let batch_max = rule.batch_max.min(BATCH_MAX);
+    let n_ended = tx.number(keys::meta::N_ENDED)?;
+    let n_too_many = usize::try_from(n_ended.saturating_sub(rule.keep_count)).unwrap_or(usize::MAX);
+    let before_millis = rule.before.timestamp_millis();
+    let mut looks = Looks::default();
+    let mut range = KeyRange::prefix(&[keys::BY_END]);
+    let (mut n_removed, mut n_visited) = (0, 0);
+    while n_visited < PRUNE_VISITS_MAX && n_removed < batch_max {
+        let rows = tx.stored.scan(Keyspace::Index, &range, STEP_ROWS)?;
+        let Some((last, _)) = rows.last() else { break };
+        range = range.after(last);
+        n_visited += rows.len();
+        for (row, value) in &rows {
+            let Some((ended_millis, id)) = keys::read_by_end(row) else { continue };
+            let is_due = ended_millis < before_millis || n_removed < n_too_many;
+            if !is_due || n_removed == batch_max {
+                return Ok(n_removed);
+            }
+            let Some(key) = readable(decode::<InstanceKey>(Keyspace::Index, row, value)) else { continue };
+            if looks.may_stand(tx, &key)? {
+                continue;
+            }
+            Placement { id, key, ended_millis: Some(ended_millis) }.forget(tx)?;
+            n_removed += 1;
+        }
+    }
+    Ok(n_removed)
+}
+
+/// What the last looks saw, read once per table.
+#[derive(Default)]
+struct Looks {
+    of: HashMap<TableId, Option<LookState>>,
+}
+
+impl Looks {
+    /// Tells whether the plan of an instance may still stand on its timeline. What cannot be read counts as standing.
+    fn may_stand(&mut self, tx: &mut Tx<'_>, key: &InstanceKey) -> Result<bool, Error> {
+        let Some(instant) = &key.instant else { return Ok(false) };
+        if !self.of.contains_key(&key.table) {
+            let row = keys::of_table(keys::LOOK_ROW, key.table);
+            let bytes = tx.get(Keyspace::Tables, &row)?;
+            let look = match bytes {
+                None => Some(LookState::default()),
+                Some(value) => readable(decode(Keyspace::Tables, &row, &value)),
+            };
+            self.of.insert(key.table, look);
+        }
+        let Some(Some(look)) = self.of.get(&key.table) else { return Ok(true) };
+        let is_listed = look.unserved.iter().any(|u| u.action == key.action && u.instant == *instant);
+        // A full list was cut at its newest end: a plan behind it may stand too.
+        let is_cut = look.unserved.len() >= UNSERVED_MAX;
+        Ok(is_listed || (is_cut && look.unserved.last().is_some_and(|u| *instant >= u.instant)))
+    }
+}

@@ -1,0 +1,96 @@
+//! Signals to the leader's Services. They only make things faster: work is found by level, so a lost one costs a scan.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Notify;
+
+use crate::model::id::{InstanceId, TableId};
+
+/// Most changed things that are remembered by name; beyond it the leader reloads all.
+const CHANGED_MAX: usize = 100_000;
+
+/// Wakes one Service. A wake during a pass leads to one more pass.
+#[derive(Clone, Debug, Default)]
+pub struct Wake {
+    notify: Arc<Notify>,
+}
+
+impl Wake {
+    /// Wakes it.
+    pub fn wake(&self) {
+        self.notify.notify_one();
+    }
+
+    /// Waits for a wake.
+    pub async fn woken(&self) {
+        self.notify.notified().await;
+    }
+}
+
+/// What changed since it was asked last.
+#[derive(Debug, Default)]
+pub struct Changed {
+    /// Instances that a Manager wrote.
+    pub instances: BTreeSet<InstanceId>,
+    /// Tables that were touched or whose settings changed.
+    pub tables: BTreeSet<TableId>,
+    /// More than can be named changed.
+    pub is_overflown: bool,
+}
+
+/// The signals of one process.
+#[derive(Clone, Debug, Default)]
+pub struct Wakes {
+    /// Looks at tables.
+    pub timeline: Wake,
+    /// Starts attempts.
+    pub dispatch: Wake,
+    /// Watches attempts.
+    pub monitor: Wake,
+    changed: Arc<Mutex<Changed>>,
+}
+
+impl Wakes {
+    /// A Manager wrote this instance.
+    pub fn instance_changed(&self, id: InstanceId) {
+        let mut changed = self.lock();
+        if changed.instances.len() < CHANGED_MAX {
+            changed.instances.insert(id);
+        } else {
+            changed.is_overflown = true;
+        }
+        drop(changed);
+        self.monitor.wake();
+        self.dispatch.wake();
+    }
+
+    /// A table was touched, or its settings changed.
+    pub fn table_changed(&self, id: TableId) {
+        let mut changed = self.lock();
+        if changed.tables.len() < CHANGED_MAX {
+            changed.tables.insert(id);
+        } else {
+            changed.is_overflown = true;
+        }
+        drop(changed);
+        self.timeline.wake();
+    }
+
+    /// Takes the changed instances away.
+    #[must_use]
+    pub fn take_instances(&self) -> (BTreeSet<InstanceId>, bool) {
+        let mut changed = self.lock();
+        (std::mem::take(&mut changed.instances), std::mem::take(&mut changed.is_overflown))
+    }
+
+    /// Takes the changed tables away.
+    #[must_use]
+    pub fn take_tables(&self) -> BTreeSet<TableId> {
+        std::mem::take(&mut self.lock().tables)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Changed> {
+        self.changed.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}

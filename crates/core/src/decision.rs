@@ -3,6 +3,8 @@
 
 pub mod board;
 pub mod check;
+#[cfg(test)]
+mod histories;
 pub mod job_options;
 pub mod judge;
 pub mod leave;

@@ -28,20 +28,24 @@ pub trait Election: Debug + Send + Sync + 'static {
 /// The election of a single node, which always wins. The store's own lock keeps a second process away.
 #[derive(Debug, Default)]
 pub struct SingleNode {
-    resigned: tokio::sync::Notify,
+    /// Whether it leads. A state and not a moment, so that who asks late hears of a loss too.
+    leads: tokio::sync::watch::Sender<bool>,
 }
 
 #[async_trait]
 impl Election for SingleNode {
     async fn campaign(&self) -> Result<u64, Error> {
+        self.leads.send_replace(true);
         Ok(0)
     }
 
     async fn lost(&self) {
-        self.resigned.notified().await;
+        let mut leads = self.leads.subscribe();
+        // The sender lives as long as `self`, so this only ends when the node does not lead.
+        drop(leads.wait_for(|leads| !leads).await);
     }
 
     async fn resign(&self) {
-        self.resigned.notify_waiters();
+        self.leads.send_replace(false);
     }
 }

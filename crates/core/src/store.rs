@@ -69,7 +69,8 @@ impl InstanceFilter {
 /// What must hold of the stored row for a write to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// There is no instance with this id and no live one with this key.
+    /// There is no instance with this id; nor one with this key, live or ended, or for a key without instant a live one.
+    /// An ended instance of a plan is reopened, never doubled.
     Absent,
     /// The row has this version.
     Version(Version),
@@ -110,6 +111,7 @@ pub trait RequestStore: Debug + Send + Sync + 'static {
     /// - the spelling announced last is kept beside the canonical path
     /// - a named instant becomes one hinted instance
     /// - a named instant that is known already, live or ended or removed, changes nothing
+    /// - a hand-over that is no touch registers the table and leaves its touch number alone
     /// - a hand-over is durable when the call returns
     async fn accept(&self, batch: &[HandOver]) -> Result<Vec<Accepted>, Error>;
 }
@@ -145,6 +147,7 @@ pub trait TableStore: Debug + Send + Sync + 'static {
     /// - removing a table is refused with `Conflict` while an attempt of it is live
     /// - removing a table removes all rows that belong to it
     /// - removing an unknown table is refused with `NotFound`
+    /// - a look that began before a removal covers nothing of the table that comes back
     async fn remove_table(&self, id: TableId) -> Result<(), Error>;
 
     /// Returns tables whose touch number is higher than the one their last look covered, by id.
@@ -172,7 +175,7 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - an unknown instance is none
     async fn get_instance(&self, id: InstanceId) -> Result<Option<Instance>, Error>;
 
-    /// Returns the newest instance with this key, live or ended.
+    /// Returns the live instance with this key, else the one that ended and was made last.
     ///
     /// # Behavior
     /// - an instance is found by table, action and instant
@@ -190,20 +193,26 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - an instance is inserted only when its id and its key are free
     /// - a change is refused with `Conflict` when the version differs
     /// - a change is refused with `Fenced` when the term is older than the newest one seen
+    /// - a term that never began is refused with `Fenced`
     /// - one refused change refuses the whole batch
     /// - moving to an ended state takes the instance out of the live index in the same transaction
     /// - moving out of an ended state puts the instance into the live index again
     /// - one live instance per key, and of a key without instant too
     /// - events and past attempts are stored with the change
     /// - an instant given to an instance without one changes its key in the same transaction
+    /// - an instance of an unknown table is refused with `NotFound`
+    /// - an instance keeps its table, its action and the instant that it has
     async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error>;
 
-    /// Lists instances, newest first.
+    /// Lists instances, newest first. A page of a filtered list may be short, even empty, and still have a next one:
+    /// how many rows a page visits is bounded too.
     ///
     /// # Behavior
     /// - pages of instances are complete and without repeats while others write
     /// - a page of instances holds at most the limit
     /// - a filter leaves out what does not match
+    /// - a cursor that no list gave is refused with `Invalid`
+    /// - a row that cannot be read hides no other
     async fn list_instances(
         &self,
         filter: &InstanceFilter,
@@ -227,12 +236,14 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - events come back in the order of the changes
+    /// - of too many events the first and the newest stay
     async fn events(&self, id: InstanceId) -> Result<Vec<Event>, Error>;
 
     /// Returns the attempts of an instance that are over, oldest first, at most [`ATTEMPTS_MAX`].
     ///
     /// # Behavior
     /// - past attempts come back in order
+    /// - of too many past attempts the newest stay
     async fn past_attempts(&self, id: InstanceId) -> Result<Vec<Attempt>, Error>;
 
     /// Forgets an instance without a live attempt; leaves a tombstone when asked to.
@@ -253,6 +264,7 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - pruning removes ended instances only, the oldest first
+    /// - pruning removes ended instances beyond the number to keep, whatever their age
     /// - pruning removes at most the batch
     /// - pruning keeps an instance whose plan the last look saw unserved
     /// - pruning is refused with `Fenced` when the term is older than the newest one seen
@@ -307,6 +319,7 @@ pub trait SettingsStore: Debug + Send + Sync + 'static {
     ///
     /// # Behavior
     /// - intents are taken in the order they were stored
+    /// - an intent that waits already is not stored twice
     async fn put_intent(&self, intent: Intent) -> Result<(), Error>;
 
     /// Takes up to `limit` intents away.

@@ -111,8 +111,10 @@ impl Coalescer {
     pub fn new(store: Arc<dyn RequestStore>, limits: CoalescerLimits) -> (Self, CoalescerTask) {
         let (sender, queue) = mpsc::unbounded_channel();
         let semaphore = |n: usize| Arc::new(Semaphore::new(n.clamp(1, Semaphore::MAX_PERMITS)));
-        let room =
-            Arc::new(Room { count: semaphore(limits.queue_count_max), bytes: semaphore(limits.queue_bytes_max) });
+        let room = Arc::new(Room {
+            count: semaphore(limits.queue_count_max),
+            bytes: semaphore(limits.queue_bytes_max),
+        });
         let handle = Self { queue: sender, room: Arc::clone(&room), limits };
         (handle, CoalescerTask { store, queue, room, limits })
     }
@@ -134,7 +136,11 @@ impl Coalescer {
     ///
     /// # Errors
     /// As [`Self::hand_over`].
-    pub async fn hand_over_waiting(&self, hand_over: HandOver, wait_max: Duration) -> Result<Accepted, Error> {
+    pub async fn hand_over_waiting(
+        &self,
+        hand_over: HandOver,
+        wait_max: Duration,
+    ) -> Result<Accepted, Error> {
         let hand_over = checked(hand_over)?;
         let n_bytes = bytes_of(&hand_over);
         let permits = match tokio::time::timeout(wait_max, self.room_later(n_bytes)).await {
@@ -239,7 +245,8 @@ impl CoalescerTask {
     /// Stores a batch and answers each of its callers. A batch that the store refuses for what is in it is halved
     /// until only the hand-over that it refuses is left.
     async fn store_batch(&self, items: Vec<Item>) {
-        metrics::histogram!("tms_store_batch_size").record(f64::from(u32::try_from(items.len()).unwrap_or(u32::MAX)));
+        metrics::histogram!("tms_store_batch_size")
+            .record(f64::from(u32::try_from(items.len()).unwrap_or(u32::MAX)));
         let mut parts = vec![Part::merged(items)];
         while let Some(mut part) = parts.pop() {
             match self.accept(&part).await {
@@ -283,10 +290,10 @@ impl CoalescerTask {
     }
 
     async fn accept_once(&self, part: &Part) -> Result<Vec<Accepted>, Error> {
-        let accepted = AssertUnwindSafe(self.store.accept(part.hand_overs()))
-            .catch_unwind()
-            .await
-            .map_err(|_| Error::new(ErrorKind::Unexpected, OPERATION).with("reason", "the store panicked"))??;
+        let accepted =
+            AssertUnwindSafe(self.store.accept(part.hand_overs())).catch_unwind().await.map_err(|_| {
+                Error::new(ErrorKind::Unexpected, OPERATION).with("reason", "the store panicked")
+            })??;
         if accepted.len() != part.hand_overs().len() {
             return Err(Error::new(ErrorKind::Unexpected, OPERATION)
                 .with("answers", accepted.len())

@@ -14,6 +14,8 @@ mod requests;
 mod settings;
 mod store;
 mod tables;
+#[cfg(test)]
+mod tests;
 mod tx;
 
 use std::fmt::Debug;
@@ -119,9 +121,10 @@ impl KeyRange {
         match (&self.start, &self.end) {
             (Bound::Unbounded, _) | (_, Bound::Unbounded) => false,
             (Bound::Included(start), Bound::Included(end)) => start > end,
-            (Bound::Included(start) | Bound::Excluded(start), Bound::Included(end) | Bound::Excluded(end)) => {
-                start >= end
-            }
+            (
+                Bound::Included(start) | Bound::Excluded(start),
+                Bound::Included(end) | Bound::Excluded(end),
+            ) => start >= end,
         }
     }
 
@@ -197,11 +200,19 @@ pub enum KvError {
 pub trait KvSnapshot {
     /// Returns the value of one row.
     ///
+    /// # Behavior
+    /// - keyspaces share no rows
+    ///
     /// # Errors
     /// `Unavailable` or `Damaged` when it cannot be read.
     fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, KvError>;
 
     /// Returns the first `limit` rows of a range in ascending order, or the last ones in descending order.
+    ///
+    /// # Behavior
+    /// - a scan returns the rows of its range in order, in both directions
+    /// - a scan returns at most the limit
+    /// - a range that holds nothing is no error
     ///
     /// # Errors
     /// `Unavailable` or `Damaged` when they cannot be read.
@@ -221,37 +232,26 @@ pub trait OrderedKv: Debug + Send + Sync + 'static {
         true
     }
 
-    /// Opens a view of what is committed now; later commits do not show in it.
+    /// Opens a view of what is committed now.
+    ///
+    /// # Behavior
+    /// - a snapshot shows all that was committed before it and nothing that came after
     ///
     /// # Errors
     /// `Unavailable` or `Damaged` when the data cannot be read.
     fn snapshot(&self) -> Result<Box<dyn KvSnapshot + '_>, KvError>;
 
-    /// Makes a batch durable, whole or not at all. It is durable when the call returns.
+    /// Makes a batch durable.
+    ///
+    /// # Behavior
+    /// - a batch is made whole or not at all
+    /// - a batch is refused with `Conflict` when a row differs from what it expects
+    /// - of batches at once that expect the same row one is made
+    /// - a row that a batch removes need not be there
+    /// - a batch is durable when the call returns
     ///
     /// # Errors
     /// `Conflict` when a precondition does not hold; `Unavailable` or `Damaged` when it cannot be written. After an
     /// error other than `Conflict` it is unknown whether the batch was made durable.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn prefix_range_ends_behind_the_prefix() {
-        assert_eq!(KeyRange::prefix(b"ab").end, Bound::Excluded(b"ac".to_vec()));
-        assert_eq!(KeyRange::prefix(b"a\xff").end, Bound::Excluded(b"b".to_vec()));
-        assert_eq!(KeyRange::prefix(b"\xff\xff").end, Bound::Unbounded);
-        assert_eq!(KeyRange::prefix(b"").end, Bound::Unbounded);
-    }
-
-    #[test]
-    fn range_that_holds_nothing_says_so() {
-        assert!(KeyRange::prefix(b"a").after(b"b").is_empty());
-        assert!(KeyRange::prefix(b"a").before(b"a").is_empty());
-        assert!(!KeyRange::prefix(b"a").is_empty());
-        assert!(!KeyRange::prefix(b"").is_empty());
-    }
 }

@@ -41,6 +41,12 @@ impl HudiTimelines {
         Self { listing, known: Mutex::new(HashMap::new()) }
     }
 
+    /// Makes a source over the local file system.
+    #[must_use]
+    pub fn local() -> Self {
+        Self::new(Arc::new(tms_hudi::LocalListing))
+    }
+
     fn known(&self, path: &BasePath) -> Arc<Known> {
         let mut known = self.known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(found) = known.get(path) {

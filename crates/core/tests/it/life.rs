@@ -4,9 +4,7 @@ use tms_core::manager::attempt::{LeaveAnswer, LeaveStage};
 use tms_core::model::action::Action;
 use tms_core::model::instance::{InstanceState, ParkReason};
 
-use crate::rig::{Rig, attempt_number, instant, run_id};
-
-const T1: &str = "20270101000000001";
+use crate::rig::{Rig, T1, attempt_number, instant, run_id};
 
 #[tokio::test(start_paused = true)]
 async fn a_planned_compaction_runs_and_succeeds() {
@@ -45,9 +43,9 @@ async fn a_killed_driver_is_tried_again_after_the_back_off_and_fails_at_the_limi
     rig.table("t", |t| t.plan(Action::Compaction, &instant(T1)));
     rig.callback("t").await;
     let key = Rig::key("t", Action::Compaction, T1);
-    for n in 1..=3_u8 {
-        let job = rig.job(usize::from(n)).await;
-        assert_eq!(attempt_number(&job.tag), u32::from(n));
+    for n in 1..=3 {
+        let job = rig.job(n).await;
+        assert_eq!(attempt_number(&job.tag) as usize, n);
         rig.take_leave(&job, &run_id(n)).await;
         rig.table("t", |t| t.inflight(Action::Compaction, &instant(T1)));
         rig.engine.end(&job.tag, "killed");

@@ -166,7 +166,8 @@ async fn equal_hand_overs_become_one_and_all_are_answered() {
     let test = setup(CoalescerLimits::default(), 0);
     let first = test.send_and_stall(hand_over(0)).await;
     let mut named = hand_over(1);
-    named.hints = vec![(Action::Compaction, "2".parse().unwrap()), (Action::Compaction, "1".parse().unwrap())];
+    named.hints =
+        vec![(Action::Compaction, "2".parse().unwrap()), (Action::Compaction, "1".parse().unwrap())];
     let mut sent: Vec<_> = (0..10).map(|_| test.send(named.clone())).collect();
     named.hints.reverse();
     named.spelling = "file:///lake/t1".to_owned();

@@ -12,7 +12,8 @@ use crate::model::event::Event;
 use crate::model::id::{InstanceId, TableId, Term, Version};
 use crate::model::instance::{Instance, InstanceKey};
 use crate::store::{
-    ATTEMPTS_MAX, BATCH_MAX, EVENTS_MAX, Expect, InstanceFilter, InstanceStore, InstanceWrite, Page, PruneRule,
+    ATTEMPTS_MAX, BATCH_MAX, EVENTS_MAX, Expect, InstanceFilter, InstanceStore, InstanceWrite, Page,
+    PruneRule,
 };
 
 /// Most live instances of one table that are returned; a sane table has a few.
@@ -75,10 +76,8 @@ impl InstanceStore for KvStore {
     }
 
     async fn events(&self, id: InstanceId) -> Result<Vec<Event>, Error> {
-        self.view("read the events of an instance", move |view| {
-            details(view, keys::EVENT, id, EVENTS_MAX)
-        })
-        .await
+        self.view("read the events of an instance", move |view| details(view, keys::EVENT, id, EVENTS_MAX))
+            .await
     }
 
     async fn past_attempts(&self, id: InstanceId) -> Result<Vec<Attempt>, Error> {

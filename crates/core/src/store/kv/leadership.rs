@@ -38,10 +38,8 @@ impl LeadershipStore for KvStore {
     }
 
     async fn put_node(&self, node: NodeRow) -> Result<(), Error> {
-        self.transact("store a node", move |tx| {
-            tx.store(Keyspace::Settings, keys::node(&node.name), &node)
-        })
-        .await
+        self.transact("store a node", move |tx| tx.store(Keyspace::Settings, keys::node(&node.name), &node))
+            .await
     }
 
     async fn nodes(&self) -> Result<Vec<NodeRow>, Error> {

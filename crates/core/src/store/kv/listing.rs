@@ -140,9 +140,7 @@ fn step_of(
         range = range.before(&keys::of_instance(kind, before));
     }
     let rows = view.scan_back(keyspace, &range, n_rows)?;
-    rows.iter()
-        .map(|row| Ok((id_in(keyspace, &row.0, 1)?, readable(instance_of(keyspace, row)))))
-        .collect()
+    rows.iter().map(|row| Ok((id_in(keyspace, &row.0, 1)?, readable(instance_of(keyspace, row))))).collect()
 }
 
 /// Tells whether a filter can match live (`ended` false) or ended instances at all.

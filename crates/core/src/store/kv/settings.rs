@@ -58,7 +58,9 @@ impl SettingsStore for KvStore {
             tx.fence(term)?;
             let rows = tx.stored.scan(Keyspace::Settings, &KeyRange::prefix(&[keys::INTENT]), limit)?;
             let mut taken = Vec::with_capacity(rows.len());
-            for (key, value) in rows {
+            for (key, _) in rows {
+                // Read again as a precondition: who else takes it meanwhile makes this commit fail.
+                let Some(value) = tx.get(Keyspace::Settings, &key)? else { continue };
                 tx.delete(Keyspace::Settings, keys::intent_by_wish(&value));
                 tx.delete(Keyspace::Settings, key.to_vec());
                 taken.extend(readable(decode(Keyspace::Settings, &key, &value)));

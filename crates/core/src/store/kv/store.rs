@@ -140,11 +140,7 @@ fn begin(kv: &dyn OrderedKv) -> Result<Incarnation, Error> {
     let incarnation = Incarnation::random();
     let meta = |key: &[u8], value: Bytes| (Keyspace::Meta, key.to_vec(), value);
     let batch = Batch {
-        checks: vec![Check {
-            keyspace: Keyspace::Meta,
-            key: keys::meta::SCHEMA.to_vec(),
-            expected: None,
-        }],
+        checks: vec![Check { keyspace: Keyspace::Meta, key: keys::meta::SCHEMA.to_vec(), expected: None }],
         puts: vec![
             meta(keys::meta::INCARNATION, encode(&incarnation)?),
             meta(keys::meta::SCHEMA, Bytes::copy_from_slice(&SCHEMA_VERSION.to_be_bytes())),

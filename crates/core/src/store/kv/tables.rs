@@ -57,8 +57,7 @@ impl TableStore for KvStore {
 
     async fn remove_table(&self, id: TableId) -> Result<(), Error> {
         for step in 0..REMOVE_STEPS_MAX {
-            let is_done =
-                self.transact("remove a table", move |tx| remove_step(tx, id, step == 0)).await?;
+            let is_done = self.transact("remove a table", move |tx| remove_step(tx, id, step == 0)).await?;
             if is_done {
                 return Ok(());
             }

@@ -42,11 +42,20 @@ impl<'a> View<'a> {
         self.snapshot.get(keyspace, key).map_err(|e| of_kv(e, self.operation))
     }
 
-    pub(super) fn read<T: DeserializeOwned>(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<T>, Error> {
+    pub(super) fn read<T: DeserializeOwned>(
+        &self,
+        keyspace: Keyspace,
+        key: &[u8],
+    ) -> Result<Option<T>, Error> {
         self.get(keyspace, key)?.map(|value| decode(keyspace, key, &value)).transpose()
     }
 
-    pub(super) fn scan(&self, keyspace: Keyspace, range: &KeyRange, limit: usize) -> Result<Vec<Pair>, Error> {
+    pub(super) fn scan(
+        &self,
+        keyspace: Keyspace,
+        range: &KeyRange,
+        limit: usize,
+    ) -> Result<Vec<Pair>, Error> {
         self.snapshot.scan(keyspace, range, limit, false).map_err(|e| of_kv(e, self.operation))
     }
 
@@ -168,9 +177,11 @@ impl<'a> Tx<'a> {
         let seen = self.seen;
         let is_change = |(place, value): &(Place, Option<Bytes>)| seen.get(place) != Some(value);
         let writes: Vec<_> = self.writes.into_iter().filter(is_change).collect();
-        batch.checks.extend(
-            seen.into_iter().map(|((keyspace, key), expected)| Check { keyspace, key, expected }),
-        );
+        batch.checks.extend(seen.into_iter().map(|((keyspace, key), expected)| Check {
+            keyspace,
+            key,
+            expected,
+        }));
         for ((keyspace, key), value) in writes {
             match value {
                 Some(value) => batch.puts.push((keyspace, key, value)),

@@ -1,0 +1,9 @@
+//! The engine with real processes and a stand-in for Spark; with the real Spark where it is given.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod bench;
+mod ends;
+mod identity;
+mod logs;
+mod real_spark;
+mod survival;

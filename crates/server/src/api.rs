@@ -1,0 +1,180 @@
+//! The HTTP interface. Handlers call Managers only and hold nothing; one file per aggregate.
+
+pub mod dto;
+pub mod engines;
+pub mod error;
+pub mod health;
+pub mod instances;
+pub mod jobs;
+pub mod nodes;
+pub mod queues;
+pub mod state;
+pub mod tables;
+pub mod writers;
+
+use std::time::Duration;
+
+use axum::extract::DefaultBodyLimit;
+use axum::http::StatusCode;
+use axum::response::IntoResponse;
+use axum::routing::get;
+use axum::{Json, Router, middleware};
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::api::error::Problem;
+use crate::api::state::App;
+use crate::{guard, metrics};
+
+/// Longest body of a request to the API, in bytes; settings of a table are the longest.
+pub const API_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest time that a request to the API may take; the advice on a table reads its timeline.
+pub const API_TIME_MAX: Duration = Duration::from_secs(60);
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "TMS",
+        description = "Table Management Service for Apache Hudi: what waits, what runs, what became of it.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0")
+    ),
+    tags(
+        (name = "instances", description = "Table services to be run, running and ended"),
+        (name = "tables", description = "Tables and their settings"),
+        (name = "queues", description = "Named shares of engines"),
+        (name = "engines", description = "What runs jobs"),
+        (name = "nodes", description = "Running servers"),
+        (name = "health", description = "For probes")
+    ),
+    components(schemas(Problem)),
+    modifiers(&Security),
+    security((), ("token" = []))
+)]
+struct Document;
+
+struct Security;
+
+impl utoipa::Modify for Security {
+    fn modify(&self, openapi: &mut utoipa::openapi::OpenApi) {
+        let scheme = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .description(Some("The content of server.token_file; not asked for on loopback without one."))
+            .build();
+        let components = openapi.components.get_or_insert_with(Default::default);
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+fn api() -> OpenApiRouter<App> {
+    OpenApiRouter::with_openapi(Document::openapi())
+        .routes(routes!(instances::list_instances, instances::add_instance))
+        .routes(routes!(instances::show_instance, instances::remove_instance))
+        .routes(routes!(instances::cancel_instance))
+        .routes(routes!(instances::retry_instance))
+        .routes(routes!(instances::show_instance_logs))
+        .routes(routes!(tables::list_tables, tables::register_table))
+        .routes(routes!(tables::show_table, tables::remove_table))
+        .routes(routes!(tables::set_table_settings))
+        .routes(routes!(tables::clear_table))
+        .routes(routes!(tables::look_at_table))
+        .routes(routes!(tables::advise_on_table))
+        .routes(routes!(queues::list_queues))
+        .routes(routes!(queues::set_queue))
+        .routes(routes!(queues::pause_queue))
+        .routes(routes!(queues::resume_queue))
+        .routes(routes!(engines::list_engines))
+        .routes(routes!(nodes::list_nodes))
+}
+
+fn health() -> OpenApiRouter<App> {
+    OpenApiRouter::new().routes(routes!(health::healthz)).routes(routes!(health::readyz))
+}
+
+/// Returns the description of the API as JSON, indented, with a newline at its end.
+#[must_use]
+pub fn openapi_json() -> String {
+    let (_, mut api) = api().split_for_parts();
+    let (_, health) = health().split_for_parts();
+    api.merge(health);
+    api.info.version = env!("CARGO_PKG_VERSION").to_owned();
+    let mut text = api.to_pretty_json().unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+/// Makes all routes.
+pub fn router(app: App) -> Router {
+    let document = openapi_json();
+    let describe = move || {
+        let document = document.clone();
+        async move { ([("content-type", "application/json")], document).into_response() }
+    };
+    let (api, _) = api().split_for_parts();
+    let (health, _) = health().split_for_parts();
+    let with_token = api
+        .route("/api/openapi.json", get(describe))
+        .route("/metrics", get(metrics::show))
+        .layer(middleware::from_fn_with_state(app.clone(), guard::token_layer))
+        .layer(DefaultBodyLimit::max(API_BODY_BYTES_MAX));
+    let bounded = with_token
+        .merge(health)
+        .merge(jobs::routes())
+        .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, API_TIME_MAX));
+    // Writers' routes bound their own time, since a long body is no fault of theirs.
+    bounded
+        .merge(writers::routes())
+        .fallback(not_found)
+        .layer(middleware::from_fn_with_state(app.clone(), guard::source_layer))
+        .layer(CatchPanicLayer::custom(on_panic))
+        .layer(middleware::from_fn(error::problem_layer))
+        .layer(middleware::from_fn_with_state(app.clone(), metrics::request_layer))
+        .with_state(app)
+}
+
+async fn not_found() -> StatusCode {
+    StatusCode::NOT_FOUND
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the layer wants it so")]
+fn on_panic(panic: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    tracing::error!(panic = text.unwrap_or("unknown"), "A handler panicked.");
+    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+}
+
+/// A list, and where it goes on.
+#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+pub struct List<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// Give it as `cursor` for the next page; absent at the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+impl<T> List<T> {
+    /// Makes a list of all there is.
+    #[must_use]
+    pub fn whole(items: Vec<T>) -> Json<Self> {
+        Json(Self { items, next_cursor: None })
+    }
+}
+
+/// Items of a page when the caller names no number.
+pub const LIMIT_DEFAULT: usize = 100;
+
+/// Returns the number of items of a page.
+fn limit_of(limit: Option<u32>) -> Result<usize, Problem> {
+    let most = tms_core::store::PAGE_MAX;
+    match limit.map_or(LIMIT_DEFAULT, |l| usize::try_from(l).unwrap_or(usize::MAX)) {
+        0 => Err(Problem::new(400, "invalid", "the limit is 0").hint(format!("give a limit from 1 to {most}"))),
+        limit if limit > most => {
+            Err(Problem::new(400, "invalid", format!("the limit is over {most}")).hint("use the cursor for more"))
+        }
+        limit => Ok(limit),
+    }
+}

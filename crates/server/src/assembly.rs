@@ -1,0 +1,229 @@
+//! Puts the configured backends together. The only file that knows what is compiled in.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tms_core::clock::Clock;
+use tms_core::engine::simulated::SimulatedEngine;
+use tms_core::engine::{Engine, Engines};
+use tms_core::model::id::EngineName;
+use tms_core::store::Store;
+use tms_core::timeline::TimelineSource;
+use tms_core::timeline::hudi::HudiTimelines;
+
+use crate::config::Config;
+use crate::config::engines::{EngineConfig, SparkSubmitConfig};
+use crate::config::fault::Fault;
+use crate::config::store::{StoreConfig, StoreKind};
+use crate::simulated_driver::ProcessLauncher;
+
+#[cfg(not(feature = "store-redb"))]
+compile_error!("no store is compiled in: build with `--features store-redb`");
+#[cfg(not(feature = "engine-spark"))]
+compile_error!("no engine is compiled in: build with `--features engine-spark`");
+
+/// What a server works with.
+#[derive(Debug, Clone)]
+pub struct Backends {
+    /// Where instances and tables are kept.
+    pub store: Arc<dyn Store>,
+    /// What runs jobs.
+    pub engines: Engines,
+    /// What reads tables.
+    pub timelines: Arc<dyn TimelineSource>,
+}
+
+/// Why the backends could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum AssemblyError {
+    /// A backend of the configuration is not in this build.
+    #[error("{key} asks for `{wanted}`, which is not compiled in; build with `cargo build --release -p tms-server --features {feature}`")]
+    NotCompiledIn {
+        /// Configuration key.
+        key: String,
+        /// What stands there.
+        wanted: String,
+        /// Feature that holds it.
+        feature: &'static str,
+    },
+    /// A name that the configuration's check should have refused.
+    #[error("`{0}` is no name of an engine")]
+    EngineName(String),
+    /// A folder cannot be used.
+    #[error("cannot use the folder {folder}: {source}")]
+    Folder {
+        /// Folder.
+        folder: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A backend did not start.
+    #[error("{0}: {cause}", cause = .1.chain())]
+    Backend(&'static str, tms_core::Error),
+}
+
+/// Installs what TLS needs; `rustls` panics at its first use without it.
+pub fn install_tls() {
+    // A second call, by another server of this process, finds it installed.
+    drop(rustls::crypto::ring::default_provider().install_default());
+}
+
+/// Opens the store and makes the engines.
+///
+/// # Errors
+/// The first backend that is not compiled in or does not start.
+pub async fn backends(config: &Config, clock: &Arc<dyn Clock>) -> Result<Backends, AssemblyError> {
+    let folder = absolute(&config.store.path)?;
+    let store = open_store(&config.store, &folder).await?;
+    let mut engines = Engines::new();
+    for (name, engine) in &config.engines {
+        let name: EngineName = name.parse().map_err(|_| AssemblyError::EngineName(name.clone()))?;
+        let made = make_engine(&name, engine, &folder, clock)?;
+        engines.insert(name, made);
+    }
+    let timelines = Arc::new(HudiTimelines::new(Arc::new(tms_hudi::LocalListing::new())));
+    Ok(Backends { store, engines, timelines })
+}
+
+/// Jobs run elsewhere, so a relative path would mean another folder there.
+fn absolute(path: &Path) -> Result<PathBuf, AssemblyError> {
+    let failed = |source| AssemblyError::Folder { folder: path.to_owned(), source };
+    let folder = std::path::absolute(path).map_err(failed)?;
+    std::fs::create_dir_all(&folder).map_err(failed)?;
+    Ok(folder)
+}
+
+async fn open_store(config: &StoreConfig, folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    match config.kind {
+        StoreKind::Redb => open_redb(folder).await,
+    }
+}
+
+#[cfg(feature = "store-redb")]
+async fn open_redb(folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    tms_store_redb::open(folder).await.map_err(|e| AssemblyError::Backend("cannot open the store", e))
+}
+
+#[cfg(not(feature = "store-redb"))]
+async fn open_redb(_folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    Err(not_compiled_in("store.kind", "redb", "store-redb"))
+}
+
+fn make_engine(
+    name: &EngineName,
+    config: &EngineConfig,
+    folder: &Path,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, AssemblyError> {
+    let folder = folder.join("engines").join(name.as_str());
+    match config {
+        EngineConfig::SparkSubmit(spark) => spark_submit(name, spark, folder, clock),
+        EngineConfig::Simulated(simulated) => {
+            let launcher = Arc::new(ProcessLauncher::default());
+            let engine = SimulatedEngine::new(simulated.engine(folder), launcher, Arc::clone(clock));
+            Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend("cannot make a simulated engine", e))?))
+        }
+    }
+}
+
+#[cfg(feature = "engine-spark")]
+fn spark_config(name: &EngineName, config: &SparkSubmitConfig, folder: PathBuf) -> tms_engine_spark::SparkConfig {
+    let environment: BTreeMap<OsString, OsString> =
+        tms_engine_spark::config::inherited_environment(std::env::vars_os(), &config.inherit);
+    let mut spark = tms_engine_spark::SparkConfig::new(name.clone(), folder, config.job_jar.clone().unwrap_or_default());
+    spark.master.clone_from(&config.master);
+    spark.spark_home.clone_from(&config.spark_home);
+    spark.java_home.clone_from(&config.java_home);
+    spark.bundles = config.bundles.iter().filter_map(|(v, jar)| Some((v.parse().ok()?, jar.clone()))).collect();
+    spark.conf.clone_from(&config.conf);
+    spark.environment = environment;
+    spark.running_max = config.max_running;
+    spark.submit_timeout = config.submit_timeout;
+    spark.run_timeout = config.run_timeout;
+    spark.heartbeat_silence = config.heartbeat_silence;
+    spark.settle = config.settle.unwrap_or(spark.settle);
+    spark.log_bytes_max = config.log_bytes_max;
+    spark
+}
+
+#[cfg(feature = "engine-spark")]
+fn spark_submit(
+    name: &EngineName,
+    config: &SparkSubmitConfig,
+    folder: PathBuf,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, AssemblyError> {
+    let engine = tms_engine_spark::SparkSubmit::new(spark_config(name, config, folder), Arc::clone(clock));
+    Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend("cannot make a spark-submit engine", e))?))
+}
+
+#[cfg(not(feature = "engine-spark"))]
+fn spark_submit(
+    name: &EngineName,
+    _config: &SparkSubmitConfig,
+    _folder: PathBuf,
+    _clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Engine>, AssemblyError> {
+    Err(not_compiled_in(&format!("engines.{name}.kind"), "spark-submit", "engine-spark"))
+}
+
+/// Returns what an engine's own crate finds wrong with its settings.
+#[must_use]
+pub fn engine_faults(config: &Config) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (name, engine) in &config.engines {
+        if let (Ok(name), EngineConfig::SparkSubmit(spark)) = (name.parse::<EngineName>(), engine) {
+            faults.extend(spark_faults(&name, spark));
+        }
+    }
+    faults
+}
+
+#[cfg(feature = "engine-spark")]
+fn spark_faults(name: &EngineName, config: &SparkSubmitConfig) -> Vec<Fault> {
+    let found = spark_config(name, config, PathBuf::from("/")).faults();
+    found.into_iter().map(|f| Fault::new(f.key, f.problem).allowed(f.allowed)).collect()
+}
+
+#[cfg(not(feature = "engine-spark"))]
+fn spark_faults(_name: &EngineName, _config: &SparkSubmitConfig) -> Vec<Fault> {
+    Vec::new()
+}
+
+/// Runs the small program that stands between this server and a driver, when this process was started as one. Nothing
+/// else may have been done before, above all no thread started.
+#[must_use]
+pub fn run_attempt(args: &[OsString]) -> Option<u8> {
+    match args.split_first() {
+        Some((word, rest)) if word == "run-attempt" => Some(wrapper(rest)),
+        _ => None,
+    }
+}
+
+#[cfg(feature = "engine-spark")]
+fn wrapper(args: &[OsString]) -> u8 {
+    tms_engine_spark::wrapper::run(args)
+}
+
+#[cfg(not(feature = "engine-spark"))]
+fn wrapper(_args: &[OsString]) -> u8 {
+    1
+}
+
+#[allow(dead_code, reason = "a build that has every backend never says so")]
+fn not_compiled_in(key: &str, wanted: &str, feature: &'static str) -> AssemblyError {
+    AssemblyError::NotCompiledIn { key: key.to_owned(), wanted: wanted.to_owned(), feature }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backend_that_is_not_compiled_in_is_named_with_the_command_that_builds_it() {
+        let text = not_compiled_in("store.kind", "redb", "store-redb").to_string();
+        assert!(text.contains("store.kind") && text.contains("cargo build --release -p tms-server --features store-redb"));
+    }
+}

@@ -1,0 +1,22 @@
+//! Which tables there may be, and how their paths are read.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Which tables there may be, and how their paths are read.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct StorageConfig {
+    /// Folders below which tables may lie. A request for a table elsewhere is answered, stored nowhere, and counted.
+    /// Empty: every folder, which is allowed on loopback only.
+    #[schemars(extend("x-item" = "an absolute path or URI, such as file:/lake or s3://bucket/lake"))]
+    pub roots: Vec<String>,
+    /// File system of paths without a scheme. Unset: local files.
+    #[schemars(extend("format" = "store", "x-example" = "hdfs://ns1"))]
+    pub default_fs: Option<String>,
+    /// Addresses that mean one store: what a path may say, and what it means.
+    #[schemars(extend("x-example" = "\"hdfs://nn1:8020\" = \"hdfs://ns1\""))]
+    pub aliases: BTreeMap<String, String>,
+}

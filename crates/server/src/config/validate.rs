@@ -1,0 +1,155 @@
+//! Checks what the schema cannot say: values that must fit together.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use tms_core::model::id::EngineName;
+use tms_core::model::path::{BasePath, PathRules};
+
+use crate::config::check::scalar_address;
+use crate::config::engines::EngineConfig;
+use crate::config::fault::{Fault, quoted};
+use crate::config::secrets::Secrets;
+use crate::config::server::ServerConfig;
+use crate::config::storage::StorageConfig;
+use crate::config::{Config, tables};
+
+/// Most entries of a list or map of the configuration.
+const ENTRIES_MAX: usize = 1_000;
+/// Most engines of one node.
+const ENGINES_MAX: usize = 100;
+/// Longest duration that is taken: everything beyond is a slip of the unit.
+const DURATION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
+/// Returns all that does not fit together.
+#[must_use]
+pub fn validate(config: &Config, secrets: &Secrets) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    server(&config.server, &config.storage, secrets, &mut faults);
+    storage(&config.storage, &mut faults);
+    engines(config, &mut faults);
+    durations(config, &mut faults);
+    if config.tables.default_actions.contains(&tables::ActionName::LogCompaction) {
+        let fault = Fault::new("tables.default_actions", "no launcher runs logcompaction yet");
+        faults.push(fault.allowed("compaction, clustering, clean"));
+    }
+    if config.hudi.options.len() > ENTRIES_MAX {
+        faults.push(Fault::new("hudi.options", format!("has more than {ENTRIES_MAX} entries")));
+    }
+    faults
+}
+
+fn server(server: &ServerConfig, storage: &StorageConfig, secrets: &Secrets, faults: &mut Vec<Fault>) {
+    let Some(listen) = scalar_address(&server.listen) else { return };
+    if !listen.ip().is_loopback() {
+        if server.token_file.is_none() {
+            let problem = format!("must be set, since server.listen is {listen}: whoever reaches it could start jobs");
+            faults.push(Fault::new("server.token_file", problem).allowed("a file with a token, or a loopback address in server.listen"));
+        }
+        if storage.roots.is_empty() {
+            let problem = format!("must not be empty, since server.listen is {listen}: writers could name any folder");
+            faults.push(Fault::new("storage.roots", problem).allowed("the folders below which tables lie, such as [\"s3://bucket/lake\"]"));
+        }
+    }
+    if server.advertise_url.is_none() && listen.ip().is_unspecified() {
+        let problem = format!("must be set, since server.listen is {listen}: jobs need an address to ask for leave at");
+        faults.push(Fault::new("server.advertise_url", problem).allowed("an address such as http://tms.example:9091"));
+    }
+    if let (Some(token), Some(key)) = (&secrets.token, &secrets.callback_key) {
+        use secrecy::ExposeSecret;
+        if token.expose_secret() == key.expose_secret() {
+            let problem = "holds the token of the API: each writer could then do everything";
+            faults.push(Fault::new("server.callback_key_file", problem).allowed("another secret than that of server.token_file"));
+        }
+    }
+    if server.hosts.len() > ENTRIES_MAX {
+        faults.push(Fault::new("server.hosts", format!("has more than {ENTRIES_MAX} entries")));
+    }
+}
+
+fn storage(storage: &StorageConfig, faults: &mut Vec<Fault>) {
+    let rules = path_rules(storage);
+    for (i, root) in storage.roots.iter().enumerate().take(ENTRIES_MAX) {
+        if root_path(&rules, root).is_none() {
+            let fault = Fault::new(format!("storage.roots[{i}]"), format!("{} is no usable path", quoted(root)));
+            faults.push(fault.allowed("an absolute path or URI, such as file:/lake or s3://bucket/lake"));
+        }
+    }
+    for (key, len) in [("storage.roots", storage.roots.len()), ("storage.aliases", storage.aliases.len())] {
+        if len > ENTRIES_MAX {
+            faults.push(Fault::new(key, format!("has more than {ENTRIES_MAX} entries")));
+        }
+    }
+}
+
+/// Returns what makes paths canonical.
+#[must_use]
+pub fn path_rules(storage: &StorageConfig) -> PathRules {
+    let plain = |text: &str| text.trim_end_matches('/').to_owned();
+    PathRules {
+        default_fs: storage.default_fs.as_deref().map(plain),
+        aliases: storage.aliases.iter().map(|(from, to)| (plain(&from.to_ascii_lowercase()), plain(to))).collect(),
+    }
+}
+
+/// Returns the canonical form of a root.
+#[must_use]
+pub fn root_path(rules: &PathRules, root: &str) -> Option<BasePath> {
+    rules.canonical(root).ok()
+}
+
+fn engines(config: &Config, faults: &mut Vec<Fault>) {
+    if config.engines.len() > ENGINES_MAX {
+        faults.push(Fault::new("engines", format!("has more than {ENGINES_MAX} entries")));
+    }
+    for name in config.engines.keys() {
+        if name.parse::<EngineName>().is_err() {
+            let fault = Fault::new(format!("engines.{name}"), "is no name of an engine");
+            faults.push(fault.allowed("1 to 64 characters of a-z, A-Z, 0-9, dot, underscore and hyphen"));
+        }
+    }
+    faults.extend(crate::assembly::engine_faults(config));
+}
+
+fn durations(config: &Config, faults: &mut Vec<Fault>) {
+    let mut all = vec![
+        ("tables.foreign_grace".to_owned(), config.tables.foreign_grace, false),
+        ("retry.backoff_first".to_owned(), config.retry.backoff_first, false),
+        ("retry.backoff_max".to_owned(), config.retry.backoff_max, false),
+        ("look.scan_every".to_owned(), config.look.scan_every, true),
+        ("look.heartbeat_timeout".to_owned(), config.look.heartbeat_timeout, true),
+        ("look.gone_grace".to_owned(), config.look.gone_grace, false),
+        ("look.hint_grace".to_owned(), config.look.hint_grace, false),
+        ("history.keep".to_owned(), config.history.keep, true),
+    ];
+    for (name, engine) in &config.engines {
+        let [submit, run, silence, settle] = match engine {
+            EngineConfig::SparkSubmit(e) => {
+                [e.submit_timeout, e.run_timeout, e.heartbeat_silence, e.settle.unwrap_or_default()]
+            }
+            EngineConfig::Simulated(e) => [e.submit_timeout, e.run_timeout, e.heartbeat_silence, e.settle],
+        };
+        all.push((format!("engines.{name}.submit_timeout"), submit, true));
+        all.push((format!("engines.{name}.run_timeout"), run, true));
+        all.push((format!("engines.{name}.heartbeat_silence"), silence, true));
+        all.push((format!("engines.{name}.settle"), settle, false));
+    }
+    for (key, duration, is_positive) in all {
+        if is_positive && duration.is_zero() {
+            faults.push(Fault::new(&key, "must be longer than nothing").allowed("a time with its unit, such as 30s"));
+        }
+        if duration > DURATION_MAX {
+            faults.push(Fault::new(&key, "is longer than ten years").allowed("a time with its unit, such as 30days"));
+        }
+    }
+    if config.retry.backoff_first > config.retry.backoff_max {
+        let fault = Fault::new("retry.backoff_first", "is longer than retry.backoff_max");
+        faults.push(fault.allowed("at most the value of retry.backoff_max"));
+    }
+}
+
+/// Returns the address to listen on, once the configuration was checked.
+#[must_use]
+pub fn listen_address(server: &ServerConfig) -> Option<SocketAddr> {
+    scalar_address(&server.listen)
+}

@@ -1,0 +1,136 @@
+//! Strikes secrets out of what is logged or shown: by the name of a key, and by the look of a value.
+//!
+//! It is the last net. Nothing here makes it right to log a secret on purpose.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use regex::{Captures, Regex};
+
+/// What stands in the place of a secret.
+pub const STRUCK: &str = "***";
+
+/// Parts of a key's name, without its separators, that make its value a secret.
+const SECRET_PARTS: [&str; 18] = [
+    "secret", "password", "passwd", "passphrase", "pwd", "token", "credential", "accesskey", "apikey", "accountkey",
+    "privatekey", "encryptionkey", "signingkey", "sharedkey", "authorization", "jaas", "signature", "sastok",
+];
+
+/// Tells whether the value under this key must not be shown, however the key is spelled.
+#[must_use]
+pub fn is_secret_key(key: &str) -> bool {
+    let plain: String =
+        key.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    // The names of files that hold secrets are none themselves.
+    if plain.ends_with("file") {
+        return false;
+    }
+    SECRET_PARTS.iter().any(|part| plain.contains(part))
+}
+
+/// Returns options with the values of secret keys struck, and with secrets struck inside the other values.
+#[must_use]
+pub fn options(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let shown = |(key, value): (&String, &String)| {
+        let value = if is_secret_key(key) { STRUCK.to_owned() } else { text(value).into_owned() };
+        (key.clone(), value)
+    };
+    options.iter().map(shown).collect()
+}
+
+#[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses each of them")]
+static PATTERNS: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+    [
+        // User and password of a URL; a user alone (`container@account`) is a place, no secret.
+        r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\x22'<>:]*:[^\s/?#@\x22'<>]*@",
+        // `Bearer …` and `Basic …`.
+        r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
+        // Ids of cloud keys, and signed tokens.
+        r"(?P<keep>)\b(?:(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*|gh[pousr]_[A-Za-z0-9]{20,})",
+        // `key=value` and `"key":"value"`; the key is judged by its name.
+        r#"(?P<key>[A-Za-z0-9_.%-]{2,128})(?P<between>\\?["']?\s*[=:]\s*)(?:\\?"(?P<quoted>[^"\\]*)\\?"|'(?P<single>[^']*)'|(?P<bare>[^\s"'&;,<>\\(){}\[\]]+))"#,
+    ]
+    .map(|pattern| Regex::new(pattern).unwrap())
+});
+
+/// Returns a text with what looks like a secret struck.
+#[must_use]
+pub fn text(text: &str) -> Cow<'_, str> {
+    let [url, bearer, ids, pairs] = &*PATTERNS;
+    let mut shown = Cow::Borrowed(text);
+    for pattern in [url, bearer, ids] {
+        if let Cow::Owned(struck) = pattern.replace_all(&shown, |found: &Captures<'_>| format!("{}{STRUCK}", &found["keep"])) {
+            shown = Cow::Owned(struck);
+        }
+    }
+    let struck = pairs.replace_all(&shown, |found: &Captures<'_>| {
+        let whole = &found[0];
+        let value = ["quoted", "single", "bare"].into_iter().find_map(|name| found.name(name)).filter(|v| !v.is_empty());
+        match (value, found.get(0)) {
+            // Only the value goes, so that quotes stay in pairs.
+            (Some(value), Some(all)) if is_secret_key(&found["key"]) => {
+                let (from, to) = (value.start() - all.start(), value.end() - all.start());
+                format!("{}{STRUCK}{}", &whole[..from], &whole[to..])
+            }
+            _ => whole.to_owned(),
+        }
+    });
+    match struck {
+        Cow::Owned(struck) => Cow::Owned(struck),
+        Cow::Borrowed(_) => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secret_keys_are_known_in_every_spelling() {
+        for key in [
+            "fs.s3a.secret.key", "fs.s3a.access.key", "AWS_SECRET_ACCESS_KEY", "aws-session-token", "javax.jdo.option.ConnectionPassword",
+            "fs.azure.account.key.x.blob.core.windows.net", "hoodie.write.lock.dynamodb.secretKey", "apiKey", "db_passwd", "X-Amz-Signature",
+        ] {
+            assert!(is_secret_key(key), "{key}");
+        }
+        for key in ["hoodie.datasource.write.recordkey.field", "hoodie.table.version", "path", "server.token_file", "partition"] {
+            assert!(!is_secret_key(key), "{key}");
+        }
+    }
+
+    #[test]
+    fn secrets_inside_texts_are_struck() {
+        let secret = "S3cr3tValue";
+        for given in [
+            format!("jdbc:mysql://root:{secret}@db/x"),
+            format!("s3a://AKIA:{secret}@bucket/t"),
+            format!("Authorization: Bearer {secret}"),
+            format!("GET /x?token={secret}&a=b"),
+            format!("https://h/f?sig=1&X-Amz-Signature={secret}"),
+            format!(r#"{{"password":"{secret}","a":1}}"#),
+            format!(r#"{{\"password\": \"{secret}\"}}"#),
+            format!("fs.s3a.secret.key={secret};x=y"),
+            format!("password: '{secret}'"),
+            format!("--conf spark.hadoop.fs.s3a.access.key={secret}"),
+        ] {
+            let shown = text(&given);
+            assert!(!shown.contains(secret), "{given} -> {shown}");
+            assert!(shown.contains(STRUCK), "{given} -> {shown}");
+        }
+        assert!(!text("the id is AKIAABCDEFGHIJKLMNOP.").contains("AKIAABCDEFGHIJKLMNOP"));
+    }
+
+    #[test]
+    fn harmless_texts_stay_as_they_are() {
+        for given in [
+            "cannot read a table: not found, table file:/lake/t",
+            "abfss://container@account.dfs.core.windows.net/t",
+            "instant=20261130093909077 action=compaction",
+            "wait_token_count",
+            "",
+        ] {
+            assert_eq!(text(given), given);
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! One server: the parts of an assembly, their tasks, and how they end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tms_core::alert::LogAlerts;
+use tms_core::clock::Clock;
+use tms_core::election::SingleNode;
+use tms_core::manager::{ManagerParts, Managers};
+use tms_core::model::id::NodeName;
+use tms_core::service::leader::{LeaderParts, Policies};
+use tms_core::service::node::{NodeParts, run_node};
+use tms_core::store::NodeRow;
+use tms_core::store::coalescer::{Coalescer, CoalescerLimits, CoalescerTask};
+use tms_core::wake::Wakes;
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::health::Probes;
+use crate::api::state::App;
+use crate::assembly::{self, Backends};
+use crate::config::validate::{listen_address, path_rules, root_path};
+use crate::config::{Config, Loaded};
+use crate::guard::{Guard, authority_of};
+use crate::{api, http, metrics};
+
+/// Longest wait of a writer for room among the hand-overs that are being stored. A writer's own limit is 30 s or more.
+const WRITER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Time for the leader's Services to end at shutdown.
+const NODE_TIME_MAX: Duration = Duration::from_secs(3);
+/// Time for hand-overs that were taken to become durable at shutdown.
+const WRITES_TIME_MAX: Duration = Duration::from_secs(2);
+
+/// A server that is bound to its address but does not serve yet.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    listener: TcpListener,
+    app: App,
+    node: NodeParts,
+    coalescer: CoalescerTask,
+}
+
+/// Why a server could not start or ended by itself.
+#[derive(Debug, thiserror::Error)]
+pub enum ServerError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; is another tms-server running, or is server.listen wrong?")]
+    Listen {
+        /// Address.
+        address: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The backends did not start.
+    #[error(transparent)]
+    Assembly(#[from] assembly::AssemblyError),
+    /// The metrics cannot be recorded.
+    #[error("cannot record metrics: {0}")]
+    Metrics(#[from] metrics_exporter_prometheus::BuildError),
+    /// A task that must run as long as the server ended.
+    #[error("the task `{0}` ended by itself; the log says why")]
+    TaskEnded(&'static str),
+}
+
+impl Server {
+    /// Binds the address and opens the backends of the configuration.
+    ///
+    /// # Errors
+    /// When the address is taken or a backend does not start.
+    pub async fn assemble(loaded: &Loaded, clock: Arc<dyn Clock>) -> Result<Self, ServerError> {
+        // The address first: a second server on one machine should say so before it waits for the store's lock.
+        let listener = bind(&loaded.config).await?;
+        let backends = assembly::backends(&loaded.config, &clock).await?;
+        Self::with_backends(loaded, listener, backends, clock)
+    }
+
+    /// Makes a server of given backends.
+    ///
+    /// # Errors
+    /// When metrics cannot be recorded.
+    pub fn with_backends(
+        loaded: &Loaded,
+        listener: TcpListener,
+        backends: Backends,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ServerError> {
+        let config = &loaded.config;
+        let failed = |source| ServerError::Listen { address: config.server.listen.clone(), source };
+        let address = listener.local_addr().map_err(failed)?;
+        let url = advertise_url(config, address);
+        let rules = path_rules(&config.storage);
+        let defaults = config.tables.defaults(&config.hudi.options);
+        let wakes = Wakes::default();
+        let (coalescer, coalescer_task) =
+            Coalescer::new(Arc::clone(&backends.store) as _, CoalescerLimits::default());
+        let parts = ManagerParts {
+            store: Arc::clone(&backends.store),
+            coalescer,
+            engines: backends.engines.clone(),
+            timelines: Arc::clone(&backends.timelines),
+            clock: Arc::clone(&clock),
+            wakes: wakes.clone(),
+            roots: config.storage.roots.iter().filter_map(|root| root_path(&rules, root)).collect(),
+            rules,
+            defaults: defaults.clone(),
+            writer_wait: WRITER_WAIT_MAX,
+        };
+        let policies = Policies {
+            defaults,
+            retry: config.retry.policy(),
+            look: config.look.policy(),
+            history: config.history.policy(),
+            job_url: url.clone(),
+        };
+        let leader = LeaderParts {
+            store: backends.store,
+            engines: backends.engines,
+            timelines: backends.timelines,
+            clock: Arc::clone(&clock),
+            alerts: Arc::new(LogAlerts::default()),
+            wakes,
+            policies,
+        };
+        let node = NodeParts {
+            leader,
+            election: Arc::new(SingleNode::default()),
+            node: node_row(config, address, &url, &*clock),
+            leading: Arc::default(),
+        };
+        let app = App {
+            managers: Managers::new(&parts),
+            guard: Arc::new(guard(loaded, address, &url)),
+            clock,
+            metrics: metrics::install()?,
+            probes: Arc::new(Probes::default()),
+        };
+        Ok(Self { address, listener, app, node, coalescer: coalescer_task })
+    }
+
+    /// Returns the address that it listens on, with the port that a 0 became.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Serves until `shutdown`; then stops taking, finishes writes and leaves jobs running. Takes less than 10 s to end.
+    ///
+    /// # Errors
+    /// When a part of it ended by itself.
+    pub async fn run(self, shutdown: CancellationToken) -> Result<(), ServerError> {
+        let stop_http = CancellationToken::new();
+        let stop_node = CancellationToken::new();
+        let stop_writes = CancellationToken::new();
+        tracing::info!(address = %self.address, node = %self.node.node.name, "Serving.");
+        let upkeep = self.app.metrics.clone();
+        let mut http = task("http", http::serve(self.listener, api::router(self.app), stop_http.clone()));
+        let mut node = task("node", run_node(self.node, stop_node.clone()));
+        let mut writes = task("coalescer", self.coalescer.run(stop_writes.clone()));
+        let mut metrics = task("metrics", async move {
+            loop {
+                tokio::time::sleep(metrics::UPKEEP_EVERY).await;
+                upkeep.run_upkeep();
+            }
+        });
+        let failed = tokio::select! {
+            () = shutdown.cancelled() => None,
+            name = ended(&mut http) => Some(name),
+            name = ended(&mut node) => Some(name),
+            name = ended(&mut writes) => Some(name),
+            name = ended(&mut metrics) => Some(name),
+        };
+        tracing::info!("Stopping: no new requests, writes are finished, jobs go on.");
+        stop_http.cancel();
+        finish("http", &mut http, http::DRAIN_TIME_MAX + Duration::from_millis(500)).await;
+        stop_node.cancel();
+        finish("node", &mut node, NODE_TIME_MAX).await;
+        stop_writes.cancel();
+        finish("coalescer", &mut writes, WRITES_TIME_MAX).await;
+        metrics.shutdown().await;
+        tracing::info!("Stopped.");
+        match failed {
+            Some(name) => Err(ServerError::TaskEnded(name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn task(name: &'static str, work: impl Future<Output = ()> + Send + 'static) -> JoinSet<&'static str> {
+    let mut set = JoinSet::new();
+    set.spawn(async move {
+        work.await;
+        name
+    });
+    set
+}
+
+/// Waits until a task ends by itself or panics.
+async fn ended(task: &mut JoinSet<&'static str>) -> &'static str {
+    match task.join_next().await {
+        Some(Ok(name)) => name,
+        Some(Err(error)) => {
+            tracing::error!(%error, "A task of the server failed.");
+            "unknown"
+        }
+        None => "unknown",
+    }
+}
+
+async fn finish(name: &'static str, task: &mut JoinSet<&'static str>, most: Duration) {
+    if timeout(most, async { while task.join_next().await.is_some() {} }).await.is_err() {
+        tracing::warn!(task = name, "A task did not end in time and was cut off.");
+        task.shutdown().await;
+    }
+}
+
+/// Binds the configured address.
+///
+/// # Errors
+/// When it is taken or not of this machine.
+pub async fn bind(config: &Config) -> Result<TcpListener, ServerError> {
+    let failed = |source| ServerError::Listen { address: config.server.listen.clone(), source };
+    let address = listen_address(&config.server)
+        .ok_or_else(|| failed(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable)))?;
+    TcpListener::bind(address).await.map_err(failed)
+}
+
+fn advertise_url(config: &Config, address: SocketAddr) -> String {
+    let given = config.server.advertise_url.as_deref();
+    given.map_or_else(|| format!("http://{address}"), |url| url.trim_end_matches('/').to_owned())
+}
+
+fn guard(loaded: &Loaded, address: SocketAddr, url: &str) -> Guard {
+    let authority = authority_of(url).unwrap_or_default().to_ascii_lowercase();
+    let mut hosts: Vec<String> = loaded.config.server.hosts.iter().map(|h| h.to_ascii_lowercase()).collect();
+    if let Some(host) = authority.rsplit_once(':').map_or(Some(authority.as_str()), |(host, _)| Some(host)) {
+        hosts.push(host.trim_matches(['[', ']']).to_owned());
+    }
+    Guard {
+        hosts: address.ip().is_loopback().then(|| hosts.into_iter().collect()),
+        origins: [authority].into(),
+        token: loaded.secrets.token.clone(),
+        callback_key: loaded.secrets.callback_key.clone(),
+    }
+}
+
+fn node_row(config: &Config, address: SocketAddr, url: &str, clock: &dyn Clock) -> NodeRow {
+    let now = clock.now();
+    let name = config.server.node_name.as_deref().and_then(|name| name.parse::<NodeName>().ok());
+    NodeRow {
+        name: name.unwrap_or_else(|| default_name(address)),
+        start_id: hex::encode(rand::random::<[u8; 8]>()),
+        url: Some(url.to_owned()),
+        program_version: env!("CARGO_PKG_VERSION").to_owned(),
+        started_at: now,
+        seen_at: now,
+    }
+}
+
+/// Host name and port, with what a name cannot hold left out.
+fn default_name(address: SocketAddr) -> NodeName {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let plain: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(50).collect();
+    let host = if plain.is_empty() { "localhost" } else { &plain };
+    format!("{host}-{}", address.port()).parse().unwrap_or_default()
+}

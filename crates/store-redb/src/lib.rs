@@ -1,0 +1,33 @@
+//! The store of a single node: the ordered key-value trait of `tms-core` on redb, one file, pure Rust.
+//!
+//! It must not know what the bytes mean; the aggregates are `tms_core::store::kv`.
+
+mod config;
+mod kv;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tms_core::store::Store;
+use tms_core::store::kv::KvStore;
+use tms_core::{Error, ErrorKind};
+
+pub use config::{CACHE_BYTES, FILE_NAME};
+pub use kv::RedbKv;
+
+/// Opens the store in the folder `path`; makes folder (mode 0700) and store when there is none.
+///
+/// # Errors
+/// - `Unavailable` when another process holds the store, or the disk refuses
+/// - `Unsupported` when a newer TMS or an older redb wrote it
+/// - `Unexpected` when the file is damaged
+pub async fn open(path: &Path) -> Result<Arc<dyn Store>, Error> {
+    let path = path.to_owned();
+    let opened = tokio::task::spawn_blocking(move || {
+        let kv: Arc<RedbKv> = Arc::new(RedbKv::open_blocking(&path)?);
+        let store: Arc<dyn Store> = Arc::new(KvStore::open_blocking(kv)?);
+        Ok(store)
+    })
+    .await;
+    opened.map_err(|e| Error::new(ErrorKind::Unexpected, "open the store").caused_by(e))?
+}

@@ -1,0 +1,252 @@
+//! `cargo xtask quickstart`: the main job, end to end, on this machine.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+
+use crate::cache::Cache;
+use crate::cargo::build_programs;
+use crate::components::{Tools, bundle, job_jar};
+use crate::environment::Environment;
+use crate::marks;
+use crate::process::is_interrupted;
+use crate::quickstart::folder::RunFolder;
+use crate::quickstart::report::{Report, Side};
+use crate::quickstart::server::{Parts, Server, state_on_timeline};
+use crate::quickstart::settings::table_version;
+use crate::quickstart::slices;
+use crate::quickstart::watch::{Instance, details, until_ended};
+use crate::quickstart::writer::{Event, Reading, Rows, Writer};
+use crate::repo::Repo;
+use crate::time::Stopwatch;
+
+const DEFAULT_RELEASE: &str = "1.2.0";
+const N_STEPS: usize = 7;
+
+/// See TMS work: a stock Hudi writer plans a compaction, TMS runs it on a real Spark, the table proves it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Hudi release of writer and job; 0.15.0, 1.0.2 and 1.2.0 are tested.
+    #[arg(long, value_name = "V", default_value = DEFAULT_RELEASE)]
+    hudi_version: String,
+    /// A Hudi Spark 3.5 bundle that is there already; nothing is downloaded for it.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
+    /// Keep the table and the server's data after the end.
+    #[arg(long)]
+    keep: bool,
+}
+
+pub(crate) fn run(env: &Environment, repo: &Repo, arguments: &Arguments) -> Result<()> {
+    bundle::check_release(&arguments.hudi_version)?;
+    let orphans = marks::stop_orphans();
+    if !orphans.is_empty() {
+        println!("An earlier run was killed; its {} processes were ended.", orphans.len());
+    }
+    let mut run = Run { env, repo, arguments, steps: Vec::new() };
+    let done = run.all();
+    let strays = marks::stop_own();
+    if !strays.is_empty() && done.is_ok() {
+        println!("Ended {} processes that were still there.", strays.len());
+    }
+    if done.is_err() && !is_interrupted() {
+        let step = run.steps.len() + 1;
+        eprintln!(
+            "\nStep {step} of {N_STEPS} failed. All that was started has been stopped; running it again is safe."
+        );
+        return done.context(advice(step));
+    }
+    done
+}
+
+/// What a person can do about a failed step.
+fn advice(step: usize) -> &'static str {
+    match step {
+        1 | 2 => "a component is missing; the text below names it and the ways to get it",
+        3 => "the build failed; `cargo build` shows it alone",
+        4 => "the server did not start; its log is named below",
+        5 => "the writer failed; its log is named below",
+        6 => "the compaction did not end well; the server's and the job's logs are named below",
+        _ => "the table is not as it must be; please file an issue with this output",
+    }
+}
+
+/// The quick start as a test: the default release, nothing kept.
+pub(crate) fn for_test(env: &Environment, repo: &Repo) -> Result<()> {
+    run(env, repo, &Arguments { hudi_version: DEFAULT_RELEASE.to_owned(), bundle: None, keep: false })
+}
+
+struct Run<'a> {
+    env: &'a Environment,
+    repo: &'a Repo,
+    arguments: &'a Arguments,
+    steps: Vec<(&'static str, Duration)>,
+}
+
+/// What the writer left for TMS.
+struct Planned {
+    instant: String,
+    written: Rows,
+    before: Side,
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Result<()> {
+        let (env, repo, release) = (self.env, self.repo, self.arguments.hudi_version.as_str());
+        println!("TMS quick start with Hudi {release}");
+        let cache = Cache::lock(&env.cache)?;
+        let tools = self.step("Java 17, Python and Spark 3.5", "Spark", || Tools::set_up(env, &cache))?;
+        let given = self.arguments.bundle.as_deref();
+        let bundle = self.step(&format!("the Hudi {release} bundle"), "bundle", || match given {
+            Some(file) => bundle::given(file),
+            None => bundle::set_up(env, &cache, &tools, release),
+        })?;
+        let job_jar = self.step("build tms-server, tms and the Spark job", "build", || {
+            build_programs(env, repo)?;
+            job_jar::set_up(&cache, repo, &tools)
+        })?;
+        drop(cache);
+
+        let mut folder = RunFolder::create(&repo.target.join("quickstart"), self.arguments.keep)?;
+        let parts = Parts {
+            tools: &tools,
+            job_jar: &job_jar,
+            bundle: &bundle,
+            table_version: table_version(release),
+        };
+        let done = self.with_folder(&folder, &parts);
+        if done.is_err() && !is_interrupted() {
+            folder.keep();
+            println!("\nTable, data and logs were kept: {}", folder.root.display());
+        }
+        done?;
+        if self.arguments.keep {
+            let server = repo.built("tms-server");
+            println!("Kept: {}", folder.root.display());
+            println!("Start its server again: {} --config {}", server.display(), folder.config().display());
+        }
+        Ok(())
+    }
+
+    fn with_folder(&mut self, folder: &RunFolder, parts: &Parts<'_>) -> Result<()> {
+        let repo = self.repo;
+        let mut server = self.step("start tms-server", "server", || Server::start(repo, folder, parts))?;
+        println!("        listens on {}, store redb, log {}", server.url, server.log.display());
+        let done = self.with_server(&mut server, folder, parts);
+        server.stop();
+        done
+    }
+
+    fn with_server(&mut self, server: &mut Server, folder: &RunFolder, parts: &Parts<'_>) -> Result<()> {
+        let table = folder.tables().join("trips");
+        let log = folder.logs().join("writer.log");
+        let callback = server.callback_url();
+        let repo = self.repo;
+        let mut writer = None;
+        let planned = self.step(
+            "a stock writer makes a merge-on-read table until it plans a compaction",
+            "writer",
+            || {
+                let started = Writer::start(&repo.root, parts.tools, parts.bundle, &table, &callback, &log)?;
+                follow_writer(repo, &table, writer.insert(started))
+            },
+        )?;
+        let mut writer = writer.context("the writer was not started")?;
+        let ended = self.step("TMS runs it on Spark", "compaction", || {
+            let ended = until_ended(server, &planned.instant, |watch, text| {
+                println!("        {:>8}  {text}", watch.shown())
+            })?;
+            keep_job_log(server, folder, &ended);
+            Ok(ended)
+        })?;
+        let after = self.step("read the table again", "check", || {
+            let reading = writer.read_again()?;
+            side(repo, &table, &planned.instant, reading)
+        })?;
+        writer.stop();
+        self.conclude(server, folder, &planned, after, &ended)
+    }
+
+    fn conclude(
+        &self,
+        server: &Server,
+        folder: &RunFolder,
+        planned: &Planned,
+        after: Side,
+        ended: &Instance,
+    ) -> Result<()> {
+        let logs = folder.logs();
+        let report = Report {
+            release: &self.arguments.hudi_version,
+            instant: &planned.instant,
+            written: planned.written,
+            before: planned.before.clone(),
+            after,
+            instance_state: &ended.state,
+            steps: &self.steps,
+            logs: &logs,
+        };
+        println!("\n{}", report.text());
+        let faults = report.faults();
+        if !faults.is_empty() {
+            bail!("{}\n{}", faults.join("\n"), details(server, &ended.id));
+        }
+        println!(
+            "  next  cargo xtask quickstart --keep            keep the table and the server's data for a look\n        \
+                   cargo xtask quickstart --hudi-version 0.15.0   the same with another release\n        \
+                   docs/guide/writers.md                    hand over your own table"
+        );
+        Ok(())
+    }
+
+    /// Runs one numbered step and remembers how long it took.
+    fn step<T>(&mut self, what: &str, short: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("[{}/{N_STEPS}] {what}", self.steps.len() + 1);
+        let watch = Stopwatch::start();
+        let value = work()?;
+        println!("        done in {}", watch.shown());
+        self.steps.push((short, watch.elapsed()));
+        Ok(value)
+    }
+}
+
+/// Shows the writer's commits until it has planned a compaction and read the table.
+fn follow_writer(repo: &Repo, table: &std::path::Path, writer: &mut Writer) -> Result<Planned> {
+    let mut plan = None;
+    loop {
+        match writer.next()? {
+            Event::Started { spark } => println!("        Spark {spark} is up"),
+            Event::Commit { number, n_rows, seconds } => {
+                println!("        write {number}: {n_rows} rows, {seconds} s")
+            }
+            Event::Planned { instant, written } => {
+                println!("        compaction {instant} is planned; the writer leaves it to TMS");
+                // Counted at once: the job needs some seconds to start, and changes these numbers.
+                plan = Some((
+                    state_on_timeline(repo, table, &instant)?,
+                    slices::count(table)?,
+                    instant,
+                    written,
+                ));
+            }
+            Event::Read(reading) => {
+                let (state, slices, instant, written) = plan.context("the writer read before it planned")?;
+                return Ok(Planned { instant, written, before: Side { slices, reading, state } });
+            }
+        }
+    }
+}
+
+fn side(repo: &Repo, table: &std::path::Path, instant: &str, reading: Reading) -> Result<Side> {
+    Ok(Side { slices: slices::count(table)?, reading, state: state_on_timeline(repo, table, instant)? })
+}
+
+/// The job's own log lies in the server's data, which goes at the end; a copy is for people and may be
+/// missing.
+fn keep_job_log(server: &Server, folder: &RunFolder, ended: &Instance) {
+    if let Ok(said) = server.tms(&["instance", "logs", &ended.id]) {
+        drop(fs::write(folder.logs().join("job.log"), said.stdout));
+    }
+}

@@ -1,0 +1,87 @@
+//! The only file of xtask that reads the environment.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// What xtask takes from the environment, read once at the start.
+#[derive(Clone, Debug)]
+pub(crate) struct Environment {
+    /// `CI=true`: a missing component is a failure, not a skip.
+    pub(crate) is_ci: bool,
+    /// `$TMS_CACHE`, default `~/.cache/tms`; outside the checkout.
+    pub(crate) cache: PathBuf,
+    /// The cargo that runs this xtask.
+    pub(crate) cargo: OsString,
+    pub(crate) java_home: Option<PathBuf>,
+    /// Folders of `$PATH`, in order.
+    pub(crate) path: Vec<PathBuf>,
+}
+
+/// Variables of the caller that would change what the started programs do.
+///
+/// `TMS_*` is removed as well: a `TMS_<SECTION>__<KEY>` left in a shell would override the configuration that
+/// xtask writes.
+pub(crate) const REMOVED_FROM_CHILDREN: [&str; 7] = [
+    "SPARK_CONF_DIR",
+    "HADOOP_CONF_DIR",
+    "PYSPARK_SUBMIT_ARGS",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "SPARK_SUBMIT_OPTS",
+    "JAVA_TOOL_OPTIONS",
+];
+
+impl Environment {
+    #[allow(clippy::disallowed_methods, reason = "this file is where xtask reads its environment")]
+    pub(crate) fn read() -> Result<Self> {
+        let get = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let cache = match (get("TMS_CACHE"), get("HOME")) {
+            (Some(cache), _) => PathBuf::from(cache),
+            (None, Some(home)) => Path::new(&home).join(".cache").join("tms"),
+            (None, None) => {
+                anyhow::bail!("neither TMS_CACHE nor HOME is set; set TMS_CACHE to a folder for downloads")
+            }
+        };
+        let cache =
+            std::path::absolute(&cache).with_context(|| format!("cannot resolve {}", cache.display()))?;
+        let path = get("PATH").map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
+        Ok(Self {
+            is_ci: get("CI").is_some_and(|value| value == "true" || value == "1"),
+            cache,
+            cargo: get("CARGO").unwrap_or_else(|| "cargo".into()),
+            java_home: get("JAVA_HOME").map(PathBuf::from),
+            path,
+        })
+    }
+
+    /// First program of that name on the path.
+    pub(crate) fn which(&self, program: &str) -> Option<PathBuf> {
+        self.path.iter().map(|folder| folder.join(program)).find(|file| file.is_file())
+    }
+
+    /// Names of the variables that no started program may inherit.
+    pub(crate) fn removed_names() -> Vec<OsString> {
+        let ours =
+            std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_tms(&name.to_string_lossy()));
+        ours.chain(REMOVED_FROM_CHILDREN.iter().map(OsString::from)).collect()
+    }
+}
+
+fn is_of_tms(name: &str) -> bool {
+    name.starts_with("TMS_") && name != "TMS_CACHE"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_our_own_variables_are_hidden_from_children() {
+        assert!(is_of_tms("TMS_SERVER__LISTEN"));
+        assert!(is_of_tms("TMS_URL"));
+        assert!(!is_of_tms("TMS_CACHE"));
+        assert!(!is_of_tms("PATH"));
+    }
+}

@@ -1,0 +1,112 @@
+//! The folder of one quick start: tables, the server's data, logs. It goes when the run ends, except for the
+//! logs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::cache::remove;
+
+/// Runs whose logs stay.
+const RUNS_KEPT: usize = 5;
+const PREFIX: &str = "run-";
+
+/// One run's folder; cleaned up when dropped.
+#[derive(Debug)]
+pub(crate) struct RunFolder {
+    pub(crate) root: PathBuf,
+    is_kept: bool,
+}
+
+impl RunFolder {
+    /// Makes the folder below `parent`, and removes the oldest ones there.
+    pub(crate) fn create(parent: &Path, is_kept: bool) -> Result<Self> {
+        let root = parent.join(format!("{PREFIX}{}", std::process::id()));
+        remove(&root)?;
+        prune(parent)?;
+        let run = Self { root, is_kept };
+        for folder in [run.tables(), run.data(), run.logs()] {
+            fs::create_dir_all(&folder).with_context(|| {
+                format!(
+                    "cannot create {}; set CARGO_TARGET_DIR to a folder that can be written",
+                    folder.display()
+                )
+            })?;
+        }
+        Ok(run)
+    }
+
+    pub(crate) fn tables(&self) -> PathBuf {
+        self.root.join("tables")
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.root.join("tms.toml")
+    }
+
+    /// Keeps everything for a look at what went wrong.
+    pub(crate) fn keep(&mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        if !self.is_kept {
+            for path in [self.tables(), self.data(), self.config()] {
+                // What stays is removed with the whole folder by a later run.
+                drop(remove(&path));
+            }
+        }
+    }
+}
+
+fn prune(parent: &Path) -> Result<()> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
+    let is_run =
+        |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX));
+    let mut runs: Vec<PathBuf> = entries.filter(is_run).collect();
+    runs.sort_by_key(|path| fs::metadata(path).and_then(|found| found.modified()).ok());
+    let n_over = (runs.len() + 1).saturating_sub(RUNS_KEPT);
+    runs.iter().take(n_over).try_for_each(|path| remove(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_logs_stay_unless_all_is_kept() {
+        let parent = tempfile::tempdir().unwrap();
+        for is_kept in [false, true] {
+            let run = RunFolder::create(parent.path(), is_kept).unwrap();
+            let (root, logs) = (run.root.clone(), run.logs());
+            fs::write(run.config(), "x").unwrap();
+            fs::write(logs.join("server.log"), "x").unwrap();
+            drop(run);
+            assert!(logs.join("server.log").exists());
+            assert_eq!((root.join("tms.toml").exists(), root.join("data").exists()), (is_kept, is_kept));
+        }
+    }
+
+    #[test]
+    fn old_runs_are_removed_and_other_folders_are_not() {
+        let parent = tempfile::tempdir().unwrap();
+        fs::create_dir(parent.path().join("mine")).unwrap();
+        for n in 0..8 {
+            fs::create_dir(parent.path().join(format!("{PREFIX}x{n}"))).unwrap();
+        }
+        let run = RunFolder::create(parent.path(), false).unwrap();
+        assert_eq!(fs::read_dir(parent.path()).unwrap().count(), RUNS_KEPT + 1);
+        drop(run);
+    }
+}

@@ -1,0 +1,174 @@
+//! The verdict and the short report at the end of a quick start.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::quickstart::slices::Slices;
+use crate::quickstart::writer::{Reading, Rows};
+use crate::time::Shown;
+
+/// What was seen of the table, before or after.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Side {
+    pub(crate) slices: Slices,
+    pub(crate) reading: Reading,
+    /// State of the compaction's instant on the timeline; absent when the timeline does not have it.
+    pub(crate) state: Option<String>,
+}
+
+/// All that the report tells.
+#[derive(Clone, Debug)]
+pub(crate) struct Report<'a> {
+    pub(crate) release: &'a str,
+    pub(crate) instant: &'a str,
+    /// What the writer wrote, counted without Spark.
+    pub(crate) written: Rows,
+    pub(crate) before: Side,
+    pub(crate) after: Side,
+    /// Final state of the instance in TMS.
+    pub(crate) instance_state: &'a str,
+    pub(crate) steps: &'a [(&'static str, Duration)],
+    pub(crate) logs: &'a Path,
+}
+
+impl Report<'_> {
+    /// Everything that is not as it must be; empty when the quick start went well.
+    pub(crate) fn faults(&self) -> Vec<String> {
+        let mut faults = Vec::new();
+        if self.after.state.as_deref() != Some("completed") {
+            let state = self.after.state.as_deref().unwrap_or("absent");
+            faults.push(format!("the timeline says {state} of {}, not completed", self.instant));
+        }
+        if self.instance_state != "succeeded" {
+            faults.push(format!("TMS says {}, not succeeded", self.instance_state));
+        }
+        for (when, side) in [("before", &self.before), ("after", &self.after)] {
+            let reading = side.reading;
+            for (how, rows) in
+                [("with", reading.with_metadata_table), ("without", reading.without_metadata_table)]
+            {
+                if rows != self.written {
+                    faults.push(format!(
+                        "rows {when}, read {how} the metadata table: {rows:?}, written were {:?}",
+                        self.written
+                    ));
+                }
+            }
+        }
+        faults
+    }
+
+    /// The report as people read it.
+    pub(crate) fn text(&self) -> String {
+        let mut out = String::new();
+        let state = |side: &Side| side.state.clone().unwrap_or_else(|| "absent".to_owned());
+        let (old, new) = (&self.before, &self.after);
+        let rows: [(&str, String, String); 6] = [
+            ("instant on the timeline", state(old), state(new)),
+            ("log files to merge", old.slices.n_log_files.to_string(), new.slices.n_log_files.to_string()),
+            ("base files", old.slices.n_base_files.to_string(), new.slices.n_base_files.to_string()),
+            ("rows", n_rows(old), n_rows(new)),
+            ("checksum of the rows", checksum(old), checksum(new)),
+            ("", String::new(), String::new()),
+        ];
+        let headline =
+            format!("Compaction {} of a table written by stock Hudi {}", self.instant, self.release);
+        let mut line = |text: String| {
+            // Writing to a String cannot fail.
+            writeln!(out, "{}", text.trim_end()).ok();
+        };
+        line(headline);
+        line(String::new());
+        line(format!("  {:<25}{:<18}{}", "", "before", "after"));
+        for (name, before, after) in rows {
+            line(format!("  {name:<25}{before:<18}{after}"));
+        }
+        line(format!(
+            "  {:<25}{} rows, checksum {:x}",
+            "the writer wrote", self.written.n_rows, self.written.checksum
+        ));
+        line(String::new());
+        let total: Duration = self.steps.iter().map(|(_, took)| *took).sum();
+        let steps: Vec<String> =
+            self.steps.iter().map(|(name, took)| format!("{name} {}", Shown(*took))).collect();
+        line(format!("  time  {} in all: {}", Shown(total), steps.join(", ")));
+        line(format!("  logs  {}", self.logs.display()));
+        out
+    }
+}
+
+fn n_rows(side: &Side) -> String {
+    side.reading.with_metadata_table.n_rows.to_string()
+}
+
+fn checksum(side: &Side) -> String {
+    format!("{:x}", side.reading.with_metadata_table.checksum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WRITTEN: Rows = Rows { n_rows: 1200, checksum: 0xabc };
+
+    fn side(n_log_files: usize, state: &str, rows: Rows) -> Side {
+        Side {
+            slices: Slices { n_file_groups: 3, n_base_files: 3, n_log_files },
+            reading: Reading { with_metadata_table: WRITTEN, without_metadata_table: rows },
+            state: Some(state.to_owned()),
+        }
+    }
+
+    fn report<'a>(after: Side, instance_state: &'a str, steps: &'a [(&'static str, Duration)]) -> Report<'a> {
+        Report {
+            release: "1.2.0",
+            instant: "20260101000000001",
+            written: WRITTEN,
+            before: side(6, "requested", WRITTEN),
+            after,
+            instance_state,
+            steps,
+            logs: Path::new("/t/logs"),
+        }
+    }
+
+    #[test]
+    fn report_shows_both_sides() {
+        let steps = [("Spark", Duration::from_secs(2)), ("build", Duration::from_secs(3))];
+        let good = report(side(0, "completed", WRITTEN), "succeeded", &steps);
+        assert_eq!(good.faults(), Vec::<String>::new());
+        let expected = "\
+Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
+
+                           before            after
+  instant on the timeline  requested         completed
+  log files to merge       6                 0
+  base files               3                 3
+  rows                     1200              1200
+  checksum of the rows     abc               abc
+
+  the writer wrote         1200 rows, checksum abc
+
+  time  5.0 s in all: Spark 2.0 s, build 3.0 s
+  logs  /t/logs
+";
+        assert_eq!(good.text(), expected);
+    }
+
+    #[test]
+    fn every_fault_is_named() {
+        let lost = Rows { n_rows: 1199, checksum: 1 };
+        let bad = report(side(0, "inflight", lost), "failed", &[]);
+        let faults = bad.faults();
+        assert_eq!(faults.len(), 3, "{faults:?}");
+        assert!(
+            faults[0].contains("inflight")
+                && faults[1].contains("failed")
+                && faults[2].contains("without the metadata table")
+        );
+        let mut gone = report(side(0, "completed", WRITTEN), "succeeded", &[]);
+        gone.after.state = None;
+        assert!(gone.faults()[0].contains("absent"));
+    }
+}

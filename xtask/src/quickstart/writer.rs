@@ -1,0 +1,206 @@
+//! The stock writer of the quick start: starts it, reads what it says, and ends it.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::components::Tools;
+use crate::marks;
+use crate::process::{Group, Lines, check_interrupted, lines_of};
+use crate::quickstart::settings::LOCK_EXPIRE_MINUTES;
+use crate::time::Stopwatch;
+
+const SCRIPT: &str = "xtask/assets/quickstart_writer.py";
+/// Longest time between two lines of the writer; a write takes a few seconds, the first one up to 30 on a
+/// busy machine.
+const EVENT_LIMIT: Duration = Duration::from_secs(600);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+const STOP_GRACE: Duration = Duration::from_secs(20);
+const LOG_LINES_SHOWN: usize = 25;
+
+/// What a table holds: a number of rows, and a checksum that does not depend on their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rows {
+    pub(crate) n_rows: u64,
+    pub(crate) checksum: u64,
+}
+
+/// One reading of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) with_metadata_table: Rows,
+    pub(crate) without_metadata_table: Rows,
+}
+
+/// One line of the writer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    Started {
+        spark: String,
+    },
+    Commit {
+        number: u64,
+        n_rows: u64,
+        seconds: String,
+    },
+    /// A compaction stands on the timeline; `written` is what the writer wrote, counted without Spark.
+    Planned {
+        instant: String,
+        written: Rows,
+    },
+    Read(Reading),
+}
+
+impl Event {
+    /// `None` for a line that is none of the writer's own.
+    fn parse(line: &str) -> Option<Self> {
+        let said: Value = serde_json::from_str(line).ok()?;
+        let rows = |said: &Value| {
+            Some(Rows { n_rows: said["rows"].as_u64()?, checksum: said["checksum"].as_u64()? })
+        };
+        match said["event"].as_str()? {
+            "started" => Some(Self::Started { spark: said["spark"].as_str()?.to_owned() }),
+            "commit" => Some(Self::Commit {
+                number: said["number"].as_u64()?,
+                n_rows: said["rows"].as_u64()?,
+                seconds: said["seconds"].to_string(),
+            }),
+            "planned" => {
+                Some(Self::Planned { instant: said["instant"].as_str()?.to_owned(), written: rows(&said)? })
+            }
+            "read" => Some(Self::Read(Reading {
+                with_metadata_table: rows(&said["with_metadata_table"])?,
+                without_metadata_table: rows(&said["without_metadata_table"])?,
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// The running writer; ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Writer {
+    group: Group,
+    stdin: Option<ChildStdin>,
+    lines: Lines,
+    log: PathBuf,
+}
+
+impl Writer {
+    pub(crate) fn start(
+        root: &Path,
+        tools: &Tools,
+        bundle: &Path,
+        base_path: &Path,
+        callback: &str,
+        log: &Path,
+    ) -> Result<Self> {
+        let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
+        let mut python = tools.command(&tools.python);
+        python.arg("-u").arg(root.join(SCRIPT));
+        python.arg("--base-path").arg(format!("file://{}", base_path.display())).arg("--jar").arg(bundle);
+        python.args(["--callback-url", callback, "--lock-expire-minutes", LOCK_EXPIRE_MINUTES]);
+        python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
+        let mut group = Group::spawn("the writer", marks::mark(&mut python))?;
+        let stdin = group.child().stdin.take();
+        let lines = lines_of(group.child());
+        Ok(Self { group, stdin, lines, log: log.to_owned() })
+    }
+
+    /// The next line of the writer; an error when it ended or says nothing for too long.
+    pub(crate) fn next(&mut self) -> Result<Event> {
+        let watch = Stopwatch::start();
+        loop {
+            check_interrupted()?;
+            match self.lines.recv_timeout(LOOK_EVERY) {
+                Ok((_, line)) => {
+                    if let Some(event) = Event::parse(&line) {
+                        return Ok(event);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    bail!("the writer ended early; its last words:\n{}", self.last_words())
+                }
+                Err(RecvTimeoutError::Timeout) if watch.elapsed() > EVENT_LIMIT => {
+                    bail!(
+                        "the writer said nothing for {} s; its log is {}",
+                        EVENT_LIMIT.as_secs(),
+                        self.log.display()
+                    );
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+    }
+
+    /// Reads the table once more, in the same Spark session.
+    pub(crate) fn read_again(&mut self) -> Result<Reading> {
+        let stdin = self.stdin.as_mut().ok_or_else(|| anyhow!("the writer's input is closed"))?;
+        stdin.write_all(b"read\n").and_then(|()| stdin.flush()).context("the writer has ended")?;
+        match self.next()? {
+            Event::Read(reading) => Ok(reading),
+            other => bail!("the writer said {other:?} when it was asked to read"),
+        }
+    }
+
+    /// Lets it end by itself, which closes its Spark, and helps after a while.
+    pub(crate) fn stop(&mut self) {
+        self.stdin = None;
+        let group = &mut self.group;
+        crate::time::wait_until(STOP_GRACE, LOOK_EVERY, || group.poll().ok().flatten());
+        group.stop(STOP_GRACE);
+    }
+
+    fn last_words(&self) -> String {
+        last_lines(&self.log, LOG_LINES_SHOWN)
+    }
+}
+
+/// The last lines of a log, with its address.
+pub(crate) fn last_lines(log: &Path, n_lines: usize) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let tail = lines.get(lines.len().saturating_sub(n_lines)..).unwrap_or_default();
+    format!("{}\n(all of it: {})", tail.join("\n"), log.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_the_writer_are_read_and_others_are_not() {
+        let planned = r#"{"event": "planned", "instant": "20260101000000001", "rows": 1200, "checksum": 99}"#;
+        let written = Rows { n_rows: 1200, checksum: 99 };
+        assert_eq!(
+            Event::parse(planned),
+            Some(Event::Planned { instant: "20260101000000001".into(), written })
+        );
+        let read = r#"{"event":"read","when":"after","with_metadata_table":{"rows":1200,"checksum":99},"without_metadata_table":{"rows":1,"checksum":2}}"#;
+        let other = Rows { n_rows: 1, checksum: 2 };
+        assert_eq!(
+            Event::parse(read),
+            Some(Event::Read(Reading { with_metadata_table: written, without_metadata_table: other }))
+        );
+        let commit = r#"{"event":"commit","number":1,"rows":5,"seconds":2.5}"#;
+        assert_eq!(Event::parse(commit), Some(Event::Commit { number: 1, n_rows: 5, seconds: "2.5".into() }));
+        for noise in ["", "WARN x", "{}", "[1]", r#"{"event":"else"}"#, r#"{"event":"planned"}"#] {
+            assert_eq!(Event::parse(noise), None, "{noise}");
+        }
+    }
+
+    #[test]
+    fn last_lines_name_their_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("w.log");
+        fs::write(&log, "a\nb\nc\n").unwrap();
+        let words = last_lines(&log, 2);
+        assert!(words.starts_with("b\nc\n(all of it: ") && words.contains("w.log"), "{words}");
+    }
+}

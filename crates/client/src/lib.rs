@@ -12,7 +12,10 @@
     clippy::unused_async,
     missing_debug_implementations,
     unreachable_pub,
-    unused,
+    dead_code,
+    unused_imports,
+    unused_mut,
+    unused_variables,
     reason = "generated"
 )]
 mod generated {

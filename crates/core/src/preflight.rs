@@ -7,6 +7,7 @@ use crate::decision::check::{Asked, Verdict, check};
 use crate::error::Error;
 use crate::model::action::Action;
 use crate::model::instance::Instance;
+use crate::model::path::BasePath;
 use crate::model::policy::{Concurrency, Effective};
 use crate::model::table::TableRecord;
 use crate::timeline::{Sight, TimelineSource};
@@ -18,6 +19,24 @@ pub struct Preflight {
     pub verdict: Verdict,
     /// The look.
     pub sight: Arc<Sight>,
+}
+
+/// A look costs no reading of properties; before a job both files are read anew, for a table may have been upgraded.
+async fn with_fresh_facts(
+    timelines: &dyn TimelineSource,
+    path: &BasePath,
+    sight: Arc<Sight>,
+) -> Result<Arc<Sight>, Error> {
+    let versions = timelines.versions(path).await?;
+    let mut facts = sight.facts.clone();
+    (facts.table_version, facts.layout) = versions.table;
+    facts.metadata_table = versions.metadata_table;
+    if facts == sight.facts {
+        return Ok(sight);
+    }
+    let mut fresh = Sight::clone(&sight);
+    fresh.facts = facts;
+    Ok(Arc::new(fresh))
 }
 
 /// Looks at the table now and checks the instance.
@@ -33,7 +52,7 @@ pub async fn preflight(
 ) -> Result<Preflight, Error> {
     let path = &record.table.base_path;
     let action = instance.key.action;
-    let sight = timelines.look(path).await?;
+    let sight = with_fresh_facts(timelines, path, timelines.look(path).await?).await?;
     let mut is_in_history = false;
     let mut overtaken = None;
     let mut sign = None;

@@ -146,23 +146,54 @@ fn on_panic(panic: Box<dyn std::any::Any + Send + 'static>) -> axum::response::R
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
 
-/// A list, and where it goes on.
-#[derive(Debug, serde::Serialize, utoipa::ToSchema)]
-pub struct List<T> {
-    /// The items.
-    pub items: Vec<T>,
-    /// Give it as `cursor` for the next page; absent at the end.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_cursor: Option<String>,
+/// One type per list: the client's generator knows no generic types.
+macro_rules! list {
+    ($(#[$doc:meta])* $name:ident, $item:ty) => {
+        $(#[$doc])*
+        #[derive(Debug, serde::Serialize, utoipa::ToSchema)]
+        #[schema(as = $name)]
+        pub struct $name {
+            /// The items.
+            pub items: Vec<$item>,
+            /// Give it as `cursor` for the next page; absent at the end.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub next_cursor: Option<String>,
+        }
+
+        impl $name {
+            /// Makes a page.
+            pub fn page<T: Into<$item>>(items: Vec<T>, next_cursor: Option<String>) -> Json<Self> {
+                Json(Self { items: items.into_iter().map(Into::into).collect(), next_cursor })
+            }
+        }
+    };
 }
 
-impl<T> List<T> {
-    /// Makes a list of all there is.
-    #[must_use]
-    pub fn whole(items: Vec<T>) -> Json<Self> {
-        Json(Self { items, next_cursor: None })
-    }
-}
+list!(
+    /// One page of instances.
+    InstanceList,
+    dto::instance::InstanceDto
+);
+list!(
+    /// One page of tables.
+    TableList,
+    dto::table::TableDto
+);
+list!(
+    /// All queues.
+    QueueList,
+    dto::other::QueueDto
+);
+list!(
+    /// All engines.
+    EngineList,
+    dto::other::EngineDto
+);
+list!(
+    /// All nodes.
+    NodeList,
+    dto::other::NodeDto
+);
 
 /// Items of a page when the caller names no number.
 pub const LIMIT_DEFAULT: usize = 100;

@@ -1,8 +1,8 @@
-//! Follows one instance and shows each change to a person.
+//! Follows one instance by its own events, and shows each of them to a person.
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::process::check_interrupted;
@@ -10,45 +10,41 @@ use crate::quickstart::server::Server;
 use crate::time::{Stopwatch, pause};
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
-/// From the hand-over to the start of an instance: a look at the timeline, which takes milliseconds.
+/// From the hand-over to the instance: a look at the timeline, which takes milliseconds.
 const SEEN_LIMIT: Duration = Duration::from_secs(120);
 /// From the hand-over to the end; the job itself takes about 15 s on two idle cores.
 const END_LIMIT: Duration = Duration::from_secs(15 * 60);
 /// A parked instance waits for a person; some reasons pass by themselves within seconds.
 const PARKED_LIMIT: Duration = Duration::from_secs(30);
 
-/// One instance, as `tms instance list -o json` shows it.
+/// What `tms instance show -o json` says of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Instance {
     pub(crate) id: String,
-    pub(crate) action: String,
-    pub(crate) instant: String,
     pub(crate) state: String,
-    /// What it waits for or why it ended, when it says so.
-    pub(crate) reason: Option<String>,
+    /// Why it waits or ended, and the way out, when it says so.
+    pub(crate) why: Option<String>,
+    /// Its transitions so far, oldest first, as people read them.
+    pub(crate) events: Vec<String>,
 }
 
 impl Instance {
-    fn parse(item: &Value) -> Option<Self> {
-        let text = |key: &str| item[key].as_str().map(str::to_owned);
+    fn parse(shown: &Value) -> Option<Self> {
+        let instance = &shown["instance"];
+        let text = |key: &str| instance[key].as_str();
+        let why: Vec<&str> =
+            ["reason", "detail", "waits_for", "way_out"].into_iter().filter_map(text).collect();
+        let events = shown["events"].as_array()?.iter().filter_map(event).collect();
         Some(Self {
-            id: text("id")?,
-            action: text("action")?,
-            instant: text("instant").unwrap_or_default(),
-            state: text("state")?,
-            reason: text("waits_for").or_else(|| text("reason")),
+            id: text("id")?.to_owned(),
+            state: text("state")?.to_owned(),
+            why: (!why.is_empty()).then(|| why.join("; ")),
+            events,
         })
     }
 
-    fn shown(&self) -> String {
-        match &self.reason {
-            Some(reason) => format!("{} ({reason})", self.state),
-            None => self.state.clone(),
-        }
-    }
-
     /// Whether nothing more will happen to it.
-    pub(crate) fn is_ended(&self) -> bool {
+    fn is_ended(&self) -> bool {
         matches!(self.state.as_str(), "succeeded" | "failed" | "cancelled" | "obsolete")
     }
 
@@ -57,50 +53,62 @@ impl Instance {
     }
 }
 
-/// The instance of one instant in a list.
-fn find(list: &Value, action: &str, instant: &str) -> Option<Instance> {
-    let items = list.as_array().or_else(|| list["items"].as_array())?;
-    items.iter().filter_map(Instance::parse).find(|found| found.action == action && found.instant == instant)
+/// `active/holding      a driver got leave`.
+fn event(event: &Value) -> Option<String> {
+    let (to, why) = (event["to"].as_str()?, event["reason"].as_str().unwrap_or_default());
+    Some(format!("{to:<20}{why}").trim_end().to_owned())
 }
 
-/// Waits until the compaction of that instant has ended, and tells `show` of every change.
+/// Id of the compaction of one instant in what `tms instance list -o json` says.
+fn find(list: &Value, instant: &str) -> Option<String> {
+    let mut items = list.as_array()?.iter();
+    let found = items.find(|item| item["action"] == "compaction" && item["instant"] == instant)?;
+    found["id"].as_str().map(str::to_owned)
+}
+
+/// Waits until the compaction of that instant has ended, and tells `show` of every event.
 pub(crate) fn until_ended(
     server: &mut Server,
     instant: &str,
     mut show: impl FnMut(Stopwatch, &str),
 ) -> Result<Instance> {
     let watch = Stopwatch::start();
-    let mut last: Option<(Instance, Stopwatch)> = None;
+    let id = wait_known(server, instant, watch)?;
+    let mut n_shown = 0;
+    let mut parked: Option<Stopwatch> = None;
     loop {
         check_interrupted()?;
         server.check_alive()?;
-        let found = find(&server.ask(&["instance", "list"])?, "compaction", instant);
-        if let Some(found) = found {
-            let is_changed = last.as_ref().is_none_or(|(seen, _)| *seen != found);
-            if is_changed {
-                show(watch, &found.shown());
-            }
-            if found.is_ended() {
-                return Ok(found);
-            }
-            let since = match &last {
-                Some((seen, since)) if seen.state == found.state => *since,
-                _ => Stopwatch::start(),
-            };
-            if found.is_parked() && since.elapsed() > PARKED_LIMIT {
-                bail!("TMS waits for a person: {}\n{}", found.shown(), details(server, &found.id));
-            }
-            last = Some((found, since));
-        } else if watch.elapsed() > SEEN_LIMIT {
-            bail!(
-                "TMS does not know the compaction {instant} after {} s; see {}",
-                SEEN_LIMIT.as_secs(),
-                server.log.display()
-            );
+        let said = server.ask(&["instance", "show", &id])?;
+        let now = Instance::parse(&said).with_context(|| format!("tms instance show wrote {said}"))?;
+        for event in now.events.iter().skip(n_shown) {
+            show(watch, event);
+        }
+        n_shown = now.events.len();
+        if now.is_ended() {
+            return Ok(now);
+        }
+        parked = now.is_parked().then(|| parked.unwrap_or_else(Stopwatch::start));
+        if parked.is_some_and(|since| since.elapsed() > PARKED_LIMIT) {
+            bail!("TMS waits for a person: {}\n{}", now.why.unwrap_or(now.state), details(server, &id));
         }
         if watch.elapsed() > END_LIMIT {
-            let id = last.map(|(seen, _)| seen.id).unwrap_or_default();
             bail!("the compaction has not ended after {} s\n{}", END_LIMIT.as_secs(), details(server, &id));
+        }
+        pause(LOOK_EVERY);
+    }
+}
+
+fn wait_known(server: &mut Server, instant: &str, watch: Stopwatch) -> Result<String> {
+    loop {
+        check_interrupted()?;
+        server.check_alive()?;
+        if let Some(id) = find(&server.ask(&["instance", "list"])?, instant) {
+            return Ok(id);
+        }
+        if watch.elapsed() > SEEN_LIMIT {
+            let log = server.log.display();
+            bail!("TMS does not know the compaction {instant} after {} s; see {log}", SEEN_LIMIT.as_secs());
         }
         pause(LOOK_EVERY);
     }
@@ -119,27 +127,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instance_is_found_in_an_array_and_in_a_page() {
-        let item = json!({"id": "i", "action": "compaction", "instant": "2", "state": "active", "reason": null, "waits_for": null});
-        let other = json!({"id": "j", "action": "compaction", "instant": "1", "state": "succeeded"});
-        let clean = json!({"id": "k", "action": "clean", "instant": null, "state": "pending"});
-        for list in [json!([other, clean, item]), json!({"items": [other, clean, item], "next_cursor": null})]
-        {
-            let found = find(&list, "compaction", "2").unwrap();
-            assert_eq!((found.id.as_str(), found.shown().as_str(), found.is_ended()), ("i", "active", false));
-            assert!(find(&list, "compaction", "3").is_none());
-        }
-        assert!(find(&json!({}), "compaction", "2").is_none());
+    fn compaction_is_found_among_other_instances() {
+        let list = json!([
+            {"id": "i", "action": "compaction", "instant": "1"},
+            {"id": "j", "action": "clustering", "instant": "2"},
+            {"id": "k", "action": "clean", "instant": null},
+            {"id": "l", "action": "compaction", "instant": "2"},
+        ]);
+        assert_eq!(find(&list, "2").as_deref(), Some("l"));
+        assert_eq!(find(&list, "3"), None);
+        assert_eq!(find(&json!({}), "2"), None);
     }
 
     #[test]
-    fn reason_is_shown_and_ends_are_known() {
-        let item = json!({"id": "i", "action": "compaction", "instant": "2", "state": "parked", "reason": "no_lock"});
-        let parked = Instance::parse(&item).unwrap();
-        assert_eq!(parked.shown(), "parked (no_lock)");
-        assert!(parked.is_parked() && !parked.is_ended());
+    fn state_reason_and_events_are_read() {
+        let shown = json!({
+            "instance": {"id": "l", "state": "parked", "reason": "no_lock", "detail": null, "way_out": "set x"},
+            "events": [
+                {"from": "", "to": "pending", "reason": "its plan was found"},
+                {"from": "pending", "to": "parked", "reason": null},
+            ],
+        });
+        let instance = Instance::parse(&shown).unwrap();
+        assert_eq!(instance.why.as_deref(), Some("no_lock; set x"));
+        assert_eq!(instance.events, ["pending             its plan was found", "parked"]);
+        assert!(instance.is_parked() && !instance.is_ended());
         for state in ["succeeded", "failed", "cancelled", "obsolete"] {
-            assert!(Instance { state: state.to_owned(), ..parked.clone() }.is_ended());
+            assert!(Instance { state: state.to_owned(), ..instance.clone() }.is_ended());
         }
+        assert_eq!(Instance::parse(&json!({"instance": {"id": "l"}})), None);
     }
 }

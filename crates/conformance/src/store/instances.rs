@@ -153,7 +153,7 @@ pub async fn reopening_enters_the_live_index(h: &impl StoreHarness) {
     let reopened = apply(&*store, change(again)).await;
     assert_eq!(reopened.version, Version(3));
     assert_eq!(all_live(&*store, 10).await, [reopened.id]);
-    assert_eq!(store.live_of_table(table).await.unwrap(), [reopened.clone()]);
+    assert_eq!(store.live_of_table(table).await.unwrap(), std::slice::from_ref(&reopened));
     let everything = tms_core::store::PruneRule { before: at(100), keep_count: 0, batch_max: 10 };
     assert_eq!(store.prune(term, everything).await.unwrap(), 0, "it is no history any more");
     assert_eq!(store.get_instance(reopened.id).await.unwrap(), Some(reopened));

@@ -64,7 +64,7 @@ pub async fn concurrent_writers_of_one_row_agree(h: &impl StoreHarness) {
         assert_eq!(taken.len(), 1);
         assert!(others.into_iter().all(|other| refused(other) == ErrorKind::Conflict));
         let stored = store.get_instance(current.id).await.unwrap().unwrap();
-        assert_eq!(taken.into_iter().next().unwrap().unwrap(), [stored.clone()]);
+        assert_eq!(taken.into_iter().next().unwrap().unwrap(), std::slice::from_ref(&stored));
         assert_eq!(stored.version, current.version.next());
         current = stored;
     }

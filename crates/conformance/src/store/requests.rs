@@ -68,7 +68,7 @@ pub async fn named_instant_becomes_hinted(h: &impl StoreHarness) {
     assert_eq!(instance.execution_engine.as_deref(), Some("spark"));
     assert_eq!(instance.trigger, Trigger::Client);
     assert_eq!(instance.version.0, 1);
-    assert_eq!(store.live_of_table(table_id("t")).await.unwrap(), [instance.clone()]);
+    assert_eq!(store.live_of_table(table_id("t")).await.unwrap(), std::slice::from_ref(&instance));
     let events = store.events(instance.id).await.unwrap();
     assert_eq!(events.len(), 1);
     assert_eq!((events[0].from.as_str(), events[0].to.as_str()), ("", "hinted"));

@@ -461,5 +461,5 @@ fn has_same_place(old: &Instance, new: &Instance) -> bool {
         && may_start(old) == may_start(new)
         && is_busy(old) == is_busy(new)
         && engine_of_attempt(old) == engine_of_attempt(new)
-        && !(new.state.is_ended() && !is_busy(new))
+        && (!new.state.is_ended() || is_busy(new))
 }

@@ -66,13 +66,22 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
             tracing::warn!(%error, "Failed to read the queues.");
         }
         let room = SUBMITS_AT_ONCE_MAX.saturating_sub(submits.len()).min(CHOICES_MAX);
-        let chosen = leader.board_with_limits(|board, limits| board.choose(limits, leader.clock.now(), room));
+        // Reserved in the same breath, so that the next choice counts them before their intent is stored.
+        let chosen = leader.board_with_limits(|board, limits| {
+            let chosen = board.choose(limits, leader.clock.now(), room);
+            chosen.start.iter().for_each(|choice| board.reserve(choice.id, &choice.engine));
+            chosen
+        });
         for id in chosen.no_engine {
             park_without_engine(&leader, id).await;
         }
         for choice in chosen.start {
-            let Some(instance) = leader.board(|board| board.get(choice.id).cloned()) else { continue };
-            let Some(turn) = leader.turns.try_take(instance.key.table) else { continue };
+            let found = leader.board(|board| board.get(choice.id).cloned());
+            let turn = found.as_ref().and_then(|instance| leader.turns.try_take(instance.key.table));
+            let (Some(instance), Some(turn)) = (found, turn) else {
+                leader.board(|board| board.release(choice.id));
+                continue;
+            };
             let held = Arc::clone(&leader);
             submits.spawn(async move { start(&held, instance, choice, turn).await });
         }
@@ -100,9 +109,25 @@ async fn park_without_engine(leader: &Leader, id: InstanceId) {
 
 async fn start(leader: &Arc<Leader>, instance: Instance, choice: Choice, turn: Turn) {
     let done = check_and_submit(leader, &instance, &choice).await;
+    if done.as_ref().is_err_and(|e| !matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
+        put_off(leader, &instance).await;
+    }
+    leader.board(|board| board.release(choice.id));
     drop(turn);
     report(leader, &instance, done);
     leader.wakes.dispatch.wake();
+}
+
+/// Takes an instance that cannot be started now from the top of the choice, or one bad table would be chosen for ever.
+async fn put_off(leader: &Leader, instance: &Instance) {
+    let Some(now) = leader.board(|board| board.get(instance.id).cloned()) else { return };
+    if !matches!(now.state, InstanceState::Pending { .. }) {
+        return;
+    }
+    let again = leader.clock.now() + TimeDelta::from_std(UNREADABLE_AGAIN).unwrap_or(TimeDelta::MAX);
+    let change = Change::Delay(WaitReason::Unreadable, Some(again));
+    let done = leader.step(&now, change, "it could not be started").await;
+    report(leader, instance, done.map(|_| ()));
 }
 
 fn report(leader: &Leader, instance: &Instance, done: Result<(), Error>) {
@@ -112,7 +137,6 @@ fn report(leader: &Leader, instance: &Instance, done: Result<(), Error>) {
             tracing::debug!(instance = %instance.id, error = %e, "Somebody else was faster.");
         }
         Err(error) => {
-            // Not left at the top of the choice, or one bad table would be chosen again and again.
             tracing::warn!(instance = %instance.id, term = %leader.term, error = error.chain(), "Failed to start an instance.");
         }
     }

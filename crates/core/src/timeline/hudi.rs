@@ -73,7 +73,12 @@ impl HudiTimelines {
             (Look::Unchanged, None) => {
                 return Err(Error::new(ErrorKind::Unexpected, "look at the table").with("table", path));
             }
-            (Look::Changed(snapshot), _) => {
+            // Kept from the first look: before a job they are read anew, and a look must cost no more than its listing.
+            (Look::Changed(snapshot), Some((_, before))) => {
+                let sight = Arc::new(sight_of(path, &snapshot, before.facts.metadata_table));
+                (snapshot, sight)
+            }
+            (Look::Changed(snapshot), None) => {
                 let metadata = bounded(path, "read the metadata table's properties", known.table.metadata_properties());
                 let metadata = metadata.await?.map(|p| (p.version, p.layout));
                 let sight = Arc::new(sight_of(path, &snapshot, metadata));

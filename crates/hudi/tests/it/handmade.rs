@@ -332,3 +332,12 @@ async fn a_table_downgraded_between_two_looks_is_read_at_its_old_place() {
         tms_hudi::Look::Unchanged => panic!("the downgrade was not seen"),
     }
 }
+
+#[tokio::test]
+async fn completion_times_are_told_in_layout_2_only() {
+    for (version, folder, completed) in [(6, "/t/.hoodie", None), (9, "/t/.hoodie/timeline", Some("2"))] {
+        let (listing, table) = made::table(version);
+        listing.put(&format!("{folder}/1_2.commit"), "");
+        assert_eq!(look(&table).await.instants()[0].completed.as_deref(), completed);
+    }
+}

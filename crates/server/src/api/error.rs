@@ -82,6 +82,7 @@ impl Problem {
 
 /// How every operation can fail, for the description of the API.
 #[derive(IntoResponses)]
+#[derive(Debug)]
 #[allow(dead_code, reason = "read by the derive only")]
 pub enum ApiErrors {
     /// The request cannot be carried out

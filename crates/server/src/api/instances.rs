@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use crate::api::dto::instance::{AddInstanceDto, InstanceDetailDto, InstanceDto, LogTailDto, RetryInstanceDto};
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
-use crate::api::{List, limit_of};
+use crate::api::{InstanceList, limit_of};
 
 /// Longest part of a log that one answer holds, in bytes.
 const LOG_BYTES_MAX: usize = 1024 * 1024;
@@ -85,17 +85,17 @@ async fn filter_of(app: &App, query: &InstanceQuery) -> Result<InstanceFilter, A
 
 /// Lists instances, newest first.
 #[utoipa::path(get, path = "/api/v1/instances", tag = "instances", params(InstanceQuery), responses(
-    (status = 200, description = "One page", body = List<InstanceDto>),
+    (status = 200, description = "One page", body = InstanceList),
     ApiErrors,
 ))]
 pub async fn list_instances(
     State(app): State<App>,
     Query(query): Query<InstanceQuery>,
-) -> Result<Json<List<InstanceDto>>, ApiError> {
+) -> Result<Json<InstanceList>, ApiError> {
     let limit = limit_of(query.limit)?;
     let filter = filter_of(&app, &query).await?;
     let page = app.managers.instances.list(&filter, query.cursor.as_deref(), limit).await?;
-    Ok(Json(List { items: page.items.into_iter().map(InstanceDto::from).collect(), next_cursor: page.next }))
+    Ok(InstanceList::page(page.items, page.next))
 }
 
 /// Asks for one instance. Asked again, the answer is the same instance.

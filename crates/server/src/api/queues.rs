@@ -6,18 +6,18 @@ use axum::http::HeaderMap;
 use tms_core::manager::queue::QueueChange;
 use tms_core::model::id::QueueName;
 
-use crate::api::List;
+use crate::api::QueueList;
 use crate::api::dto::other::{QueueDto, SetQueueDto};
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
 
 /// Lists all queues by name.
 #[utoipa::path(get, path = "/api/v1/queues", tag = "queues", responses(
-    (status = 200, description = "All queues", body = List<QueueDto>),
+    (status = 200, description = "All queues", body = QueueList),
     ApiErrors,
 ))]
-pub async fn list_queues(State(app): State<App>) -> Result<Json<List<QueueDto>>, ApiError> {
-    Ok(List::whole(app.managers.queues.list().await?.into_iter().map(QueueDto::from).collect()))
+pub async fn list_queues(State(app): State<App>) -> Result<Json<QueueList>, ApiError> {
+    Ok(QueueList::page(app.managers.queues.list().await?, None))
 }
 
 /// Changes a queue, making it when it is new.

@@ -13,7 +13,7 @@ use crate::api::dto::table::{
 };
 use crate::api::error::{ApiError, ApiErrors};
 use crate::api::state::{App, user_of};
-use crate::api::{List, limit_of};
+use crate::api::{TableList, limit_of};
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -32,16 +32,16 @@ async fn table_id(app: &App, id_or_path: &str) -> Result<TableId, ApiError> {
 
 /// Lists tables by id.
 #[utoipa::path(get, path = "/api/v1/tables", tag = "tables", params(TableQuery), responses(
-    (status = 200, description = "One page", body = List<TableDto>),
+    (status = 200, description = "One page", body = TableList),
     ApiErrors,
 ))]
 pub async fn list_tables(
     State(app): State<App>,
     Query(query): Query<TableQuery>,
-) -> Result<Json<List<TableDto>>, ApiError> {
+) -> Result<Json<TableList>, ApiError> {
     let limit = limit_of(query.limit)?;
     let page = app.managers.maintained.list(query.cursor.as_deref(), limit).await?;
-    Ok(Json(List { items: page.items.into_iter().map(TableDto::from).collect(), next_cursor: page.next }))
+    Ok(TableList::page(page.items, page.next))
 }
 
 /// Registers a table, or replaces the settings of a known one.

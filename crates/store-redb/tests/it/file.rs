@@ -105,7 +105,8 @@ async fn make_store(folder: &Path) {
 
 #[tokio::test]
 async fn damaged_file_is_refused_with_its_name_and_left_alone() {
-    let cases: [(&str, fn(Vec<u8>) -> Vec<u8>); 6] = [
+    type Damage = fn(Vec<u8>) -> Vec<u8>;
+    let cases: [(&str, Damage); 6] = [
         ("emptied", |_| Vec::new()),
         ("a text", |_| b"hello".to_vec()),
         ("another kind of file", |bytes| vec![b'x'; bytes.len()]),

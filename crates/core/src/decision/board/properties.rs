@@ -108,7 +108,8 @@ fn check_nothing_is_left(board: &Board, setting: &Setting, chosen: &Chosen, now:
     }
 }
 
-/// A board that was changed step by step says what one says that was just built from the same instances.
+/// A board that was changed step by step says what one says that was just built from the same instances, due times
+/// included (case C7).
 fn check_against_rebuilt(board: &mut Board, setting: &Setting, now: i64, n_max: usize) {
     let mut rebuilt = Board::new();
     let mut instances: Vec<Instance> = board.instances.values().map(|i| (**i).clone()).collect();

@@ -304,6 +304,8 @@ fn a_reservation_keeps_table_queue_and_engine_until_it_is_released() {
     assert!(board.choose(&setting.limits(), at(0), 9).start.is_empty());
     assert_eq!(board.with_live_attempt().count(), 0);
     assert_eq!(board.running_of_engine(&choice.engine), 1);
+    let why = board.why_waiting(same_queue.id, &setting.limits(), at(0)).unwrap();
+    assert_eq!(why.to_string(), "the queue a is full: 1 of 1 running");
     let why = board.why_waiting(first.id, &setting.limits(), at(0)).unwrap();
     assert_eq!(why.cause, WaitCause::Starting);
     board.put(start(first.clone(), &choice.engine));
@@ -332,6 +334,7 @@ fn ended_instances_leave_the_board_once_their_attempt_does() {
     assert_eq!(board.remove(instance.id), None);
 }
 
+/// Case C20.
 #[test]
 fn each_reason_to_wait_is_told() {
     let mut setting = Setting::new(1).queue("a", 1, 1).queue("p", 0, 1);
@@ -416,7 +419,7 @@ fn choosing_costs_what_is_chosen() {
 const SKIPS: usize = choose::SKIPS_MAX;
 
 #[test]
-fn a_million_ended_back_offs_are_taken_up_in_steps() {
+fn ended_back_offs_are_taken_up_in_steps() {
     let mut board = Board::new();
     let n_all = DUE_MOVES_MAX as u32 + 10;
     for n in 0..n_all {

@@ -333,7 +333,7 @@ impl World {
                 self.plans.insert(key.clone(), PlanStatus::Inflight);
                 self.heartbeat(n)
             }
-            PlanStatus::Inflight if luck % 4 == 0 => self.heartbeat(n),
+            PlanStatus::Inflight if luck.is_multiple_of(4) => self.heartbeat(n),
             PlanStatus::Inflight => {
                 self.plans.insert(key.clone(), PlanStatus::Completed);
                 if luck % 16 == 3 { Phase::Dead } else { self.report(n, "returned", 0) }

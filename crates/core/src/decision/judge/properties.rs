@@ -131,6 +131,7 @@ fn a_slot_with_a_possible_holder_is_freed_by_proof_only() {
     });
 }
 
+/// Case C11: `cancelled` is kept for the moment when the attempt is over.
 #[test]
 fn an_instance_ends_only_once_its_attempt_is_over_or_revoked() {
     every_situation(|s, judged| {

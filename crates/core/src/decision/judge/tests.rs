@@ -1,4 +1,4 @@
-//! Walks every cell of the table of `states.md`; the expected texts are meant to be read beside it.
+//! Walks every cell of the table of `states.md` (case C12); the expected texts are meant to be read beside it.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use super::*;

@@ -17,6 +17,9 @@ use crate::model::table::{Damage, LookState, TableRecord};
 use crate::service::leader::Leader;
 use crate::timeline::Sight;
 
+/// Attempts that found nothing to do although the plan stands, before that counts as a failure.
+const LOOK_AGAIN_MAX: u32 = 5;
+
 /// What was seen when the attempt was judged.
 #[derive(Debug)]
 pub(super) struct Evidence {
@@ -118,6 +121,14 @@ fn still_pending(
         FailureClass::NotCounted(reason) => {
             metrics::counter!("tms_attempts_not_counted_total", "reason" => word_of(reason)).increment(1);
             (AttemptEnd::NotCounted, Next::Pending(reason, later(instance.n_attempts)))
+        }
+        FailureClass::LookAgain if instance.n_attempts.saturating_sub(instance.n_failed) > LOOK_AGAIN_MAX => {
+            let n_failed = instance.n_failed.saturating_add(1);
+            let next = match verdict_after_failure(&leader.policies.retry, n_failed, rand::random()) {
+                AfterFailure::GiveUp => Next::Failed,
+                AfterFailure::Retry { .. } => Next::Pending(WaitReason::Backoff, later(instance.n_attempts)),
+            };
+            (AttemptEnd::Failed, next)
         }
         FailureClass::LookAgain => {
             (AttemptEnd::NotCounted, Next::Pending(WaitReason::NoLeave, later(instance.n_attempts)))

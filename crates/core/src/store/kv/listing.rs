@@ -123,7 +123,7 @@ fn step_of_all(
     if wants(filter, true) {
         merged.extend(step_of(view, Keyspace::History, keys::HISTORY_ROW, before, n_rows)?);
     }
-    merged.sort_by(|a, b| b.0.cmp(&a.0));
+    merged.sort_by_key(|visited| std::cmp::Reverse(visited.0));
     merged.truncate(n_rows);
     Ok(merged)
 }

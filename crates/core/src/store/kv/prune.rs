@@ -1,6 +1,7 @@
 //! Pruning of ended instances, the oldest first, without reading their rows.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use super::codec::{decode, readable};
 use super::place::Placement;
@@ -56,19 +57,23 @@ impl Looks {
     /// Tells whether the plan of an instance may still stand on its timeline. What cannot be read counts as standing.
     fn may_stand(&mut self, tx: &mut Tx<'_>, key: &InstanceKey) -> Result<bool, Error> {
         let Some(instant) = &key.instant else { return Ok(false) };
-        if !self.of.contains_key(&key.table) {
-            let row = keys::of_table(keys::LOOK_ROW, key.table);
-            let bytes = tx.get(Keyspace::Tables, &row)?;
-            let look = match bytes {
-                None => Some(LookState::default()),
-                Some(value) => readable(decode(Keyspace::Tables, &row, &value)),
-            };
-            self.of.insert(key.table, look);
-        }
-        let Some(Some(look)) = self.of.get(&key.table) else { return Ok(true) };
+        let look = match self.of.entry(key.table) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(unknown) => unknown.insert(read_look(tx, key.table)?),
+        };
+        let Some(look) = look else { return Ok(true) };
         let is_listed = look.unserved.iter().any(|u| u.action == key.action && u.instant == *instant);
         // A full list was cut at its newest end: a plan behind it may stand too.
         let is_cut = look.unserved.len() >= UNSERVED_MAX;
         Ok(is_listed || (is_cut && look.unserved.last().is_some_and(|u| *instant >= u.instant)))
     }
+}
+
+/// Returns what the last look at a table saw; none when it cannot be read.
+fn read_look(tx: &mut Tx<'_>, table: TableId) -> Result<Option<LookState>, Error> {
+    let row = keys::of_table(keys::LOOK_ROW, table);
+    Ok(match tx.get(Keyspace::Tables, &row)? {
+        None => Some(LookState::default()),
+        Some(value) => readable(decode(Keyspace::Tables, &row, &value)),
+    })
 }

@@ -214,6 +214,7 @@ pub struct EventDto {
 #[schema(as = InstanceDetail)]
 pub struct InstanceDetailDto {
     /// The instance.
+    #[serde(flatten)]
     pub instance: InstanceDto,
     /// Attempts that are over, oldest first.
     pub past_attempts: Vec<AttemptDto>,

@@ -170,6 +170,7 @@ pub struct EffectiveDto {
 #[schema(as = TableDetail)]
 pub struct TableDetailDto {
     /// The table.
+    #[serde(flatten)]
     pub table: TableDto,
     /// Its settings with the defaults filled in.
     pub effective: EffectiveDto,

@@ -23,7 +23,8 @@ final class Report {
   private static final int CAUSES_MAX = 20;
 
   private final PrintStream out;
-  private volatile List<String> secrets = Collections.emptyList();
+  private List<String> secrets = Collections.emptyList();
+  private volatile List<Pattern> patterns = Collections.emptyList();
 
   Report(PrintStream out) {
     this.out = out;
@@ -39,6 +40,12 @@ final class Report {
     // Longest first: a secret that holds another one must go as a whole.
     grown.sort(Comparator.comparingInt(String::length).reversed());
     secrets = grown;
+    List<Pattern> compiled = new ArrayList<>();
+    for (String secret : grown) {
+      // In any case: Hudi quotes an enum's value in capitals (measured).
+      compiled.add(Pattern.compile(Pattern.quote(secret), Pattern.CASE_INSENSITIVE | Pattern.UNICODE_CASE));
+    }
+    patterns = compiled;
   }
 
   static boolean isSecret(String key) {
@@ -63,8 +70,8 @@ final class Report {
   /** One bounded line without secrets and control characters. */
   String line(String text) {
     String clean = String.valueOf(text);
-    for (String secret : secrets) {
-      clean = clean.replace(secret, "***");
+    for (Pattern secret : patterns) {
+      clean = secret.matcher(clean).replaceAll("***");
     }
     StringBuilder line = new StringBuilder(Math.min(clean.length(), LINE_CHARS_MAX));
     for (int i = 0; i < clean.length() && line.length() < LINE_CHARS_MAX; i++) {

@@ -1,0 +1,247 @@
+//! A store that fails one call, for every call of a full life (C6): each run ends in the same state.
+
+mod failing;
+
+use std::sync::Arc;
+
+use tms_core::engine::Job;
+use tms_core::error::ErrorKind;
+use tms_core::manager::attempt::{LeaveAnswer, LeaveStage};
+use tms_core::model::action::Action;
+use tms_core::model::id::RunId;
+use tms_core::store::memory::memory_store;
+
+use crate::rig::{Rig, T1, T2, announcement, instant, leave_ask, report_of, run_id};
+use crate::store_faults::failing::{FailingStore, When};
+
+use secrecy::ExposeSecret;
+
+/// Times that a writer or a driver of these tests asks again.
+const ASKS_MAX: usize = 20;
+
+/// What one life ended with.
+#[derive(Debug, PartialEq, Eq)]
+struct End {
+    first: (String, u32, u32),
+    second: String,
+    clean: Option<String>,
+    n_holders: usize,
+}
+
+/// A writer repeats its commit's callback until it is taken.
+async fn callback(rig: &Rig) {
+    for _ in 0..ASKS_MAX {
+        match rig.managers.requests.hand_over(announcement("t", Vec::new())).await {
+            Ok(_) => return,
+            Err(e) => assert_ne!(e.kind(), ErrorKind::Invalid, "{e}"),
+        }
+        rig.pass(1).await;
+    }
+    panic!("the callback was never taken");
+}
+
+/// A driver asks until it is answered.
+async fn take_leave(rig: &Rig, job: &Job, run: &RunId) -> bool {
+    for stage in [LeaveStage::Start, LeaveStage::Call] {
+        let mut answer = None;
+        for _ in 0..ASKS_MAX {
+            match rig.managers.attempts.leave(&leave_ask(job, run, stage)).await {
+                Ok(given) => {
+                    answer = Some(given);
+                    break;
+                }
+                Err(e) => assert_ne!(e.kind(), ErrorKind::Denied, "{e}"),
+            }
+            rig.pass(1).await;
+        }
+        if !matches!(answer, Some(LeaveAnswer::Given(_))) {
+            return false;
+        }
+    }
+    true
+}
+
+async fn report(rig: &Rig, job: &Job, run: &RunId, outcome: &str, exit_code: i32) {
+    for _ in 0..ASKS_MAX {
+        let report = report_of(outcome, exit_code, &[]);
+        if rig.managers.attempts.end(&job.tag, job.token.expose_secret(), run, report).await.is_ok() {
+            return;
+        }
+        rig.pass(1).await;
+    }
+}
+
+/// One life: a compaction that fails once and then succeeds, one that is cancelled while it runs, and a clean.
+async fn live(store: &Arc<FailingStore>) -> End {
+    let rig = Rig::start_with(|s| {
+        s.store = store.clone();
+        s.policies.defaults.clean_after_commits = 1;
+    })
+    .await;
+    rig.table("t", |t| t.plan(Action::Compaction, &instant(T1)));
+    callback(&rig).await;
+    let mut n_holders = 0;
+    let mut n_jobs = 0;
+    let mut failed_once = false;
+    let mut planned_second = false;
+    let mut clean_at = None;
+    let (first, second) = (Rig::key("t", Action::Compaction, T1), Rig::key("t", Action::Compaction, T2));
+    // The drivers: each submitted job takes its leave and does its work, whatever the store does.
+    for _ in 0..5_000 {
+        rig.pass(1).await;
+        let jobs = rig.engine.jobs();
+        for job in jobs.iter().skip(n_jobs) {
+            n_jobs += 1;
+            let run = run_id(n_jobs);
+            if !take_leave(&rig, job, &run).await {
+                report(&rig, job, &run, "untouched", 10).await;
+                rig.engine.end(&job.tag, "exit 10");
+                continue;
+            }
+            n_holders += 1;
+            let instance = store.inner().get_instance(job.tag.instance()).await.unwrap().unwrap();
+            match &instance.key.instant {
+                Some(i) if i.as_str() == T1 => {
+                    rig.table("t", |t| t.inflight(Action::Compaction, &instant(T1)));
+                    if !failed_once {
+                        failed_once = true;
+                        report(&rig, job, &run, "threw", 3).await;
+                        rig.engine.end(&job.tag, "exit 3");
+                        continue;
+                    }
+                    rig.table("t", |t| t.complete(Action::Compaction, &instant(T1)));
+                    report(&rig, job, &run, "returned", 0).await;
+                    rig.engine.end(&job.tag, "exit 0");
+                }
+                Some(_) => {
+                    rig.table("t", |t| t.inflight(Action::Compaction, &instant(T2)));
+                    for _ in 0..ASKS_MAX {
+                        if rig.managers.instances.cancel(instance.id, "test").await.is_ok() {
+                            break;
+                        }
+                        rig.pass(1).await;
+                    }
+                }
+                None => {
+                    clean_at = Some(instance.id);
+                    rig.table("t", |t| {
+                        t.plan(Action::Clean, &instant("20270301000000001"));
+                        t.complete(Action::Clean, &instant("20270301000000001"));
+                    });
+                    report(&rig, job, &run, "returned", 0).await;
+                    rig.engine.end(&job.tag, "exit 0");
+                }
+            }
+        }
+        let state = |found: Option<tms_core::model::instance::Instance>| found.map(|i| i.state);
+        let is_first_done = state(store.inner().find_instance(&first).await.unwrap()).is_some_and(|s| s.is_ended());
+        if is_first_done && !planned_second {
+            planned_second = true;
+            rig.table("t", |t| t.plan(Action::Compaction, &instant(T2)));
+            callback(&rig).await;
+        }
+        let is_second_done = state(store.inner().find_instance(&second).await.unwrap()).is_some_and(|s| s.is_ended());
+        if is_second_done && clean_at.is_none() {
+            rig.table("t", |t| {
+                if t.sight.commits.is_empty() {
+                    t.sight.commits.push(instant("20270201000000001"));
+                }
+            });
+            callback(&rig).await;
+        }
+        let Some(clean) = clean_at else { continue };
+        if state(store.inner().get_instance(clean).await.unwrap()).is_some_and(|s| s.is_ended()) {
+            break;
+        }
+    }
+    let first = store.inner().find_instance(&first).await.unwrap().unwrap();
+    let second = store.inner().find_instance(&second).await.unwrap();
+    let clean = match clean_at {
+        Some(id) => store.inner().get_instance(id).await.unwrap().map(|i| i.state.as_str().to_owned()),
+        None => None,
+    };
+    let submits_per_tag = rig.engine.tags().iter().map(|t| rig.engine.submits(t)).max().unwrap_or(0);
+    assert_eq!(submits_per_tag, 1, "a tag was submitted twice");
+    rig.stop().await;
+    End {
+        first: (first.state.as_str().to_owned(), first.n_failed, u32::from(first.has_called)),
+        second: second.map_or_else(String::new, |i| i.state.as_str().to_owned()),
+        clean,
+        n_holders,
+    }
+}
+
+fn expected() -> End {
+    End {
+        first: ("succeeded".to_owned(), 1, 1),
+        second: "cancelled".to_owned(),
+        clean: Some("succeeded".to_owned()),
+        n_holders: 4,
+    }
+}
+
+async fn every_call_fails_once(when: When) {
+    let counted = FailingStore::over(memory_store(), None);
+    assert_eq!(live(&counted).await, expected());
+    let n_calls = counted.n_calls();
+    assert!(n_calls > 50);
+    // The life is longer than what matters of it: idle passes repeat themselves.
+    for n in 1..=n_calls.min(400) {
+        let store = FailingStore::over(memory_store(), Some((n, when)));
+        let end = live(&store).await;
+        assert_eq!(end, expected(), "with call {n} of {n_calls} ({}) failing {when:?}", store.failed_call());
+    }
+}
+
+/// C6: the call has no effect.
+#[tokio::test(start_paused = true)]
+async fn a_store_call_that_fails_once_changes_no_end() {
+    every_call_fails_once(When::Before).await;
+}
+
+/// C6: the call is done, and its answer is lost.
+#[tokio::test(start_paused = true)]
+async fn a_store_answer_that_is_lost_once_changes_no_end() {
+    every_call_fails_once(When::After).await;
+}
+
+/// The store is away for a while and comes back.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_away_for_an_hour_loses_nothing() {
+    let store = FailingStore::over(memory_store(), None);
+    let rig = Rig::start_with(|s| s.store = store.clone()).await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    store.set_down(true);
+    let before = store.n_calls();
+    rig.table("t", |t| t.complete(Action::Compaction, &instant(T1)));
+    rig.engine.end(&job.tag, "exit 0");
+    rig.pass(3600).await;
+    let per_second = (store.n_calls() - before) / 3600;
+    assert!(per_second < 20, "{per_second} calls per second of a store that is down");
+    store.set_down(false);
+    rig.until_state(&key, "succeeded").await;
+    rig.stop().await;
+}
+
+/// A cancel of an instance whose reading fails at the first try is not forgotten.
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_reading_failed_is_read_again() {
+    let store = FailingStore::over(memory_store(), None);
+    let rig = Rig::start_with(|s| s.store = store.clone()).await;
+    rig.table("t", |_| ());
+    rig.callback("t").await;
+    rig.pass(5).await;
+    let add = tms_core::manager::instance::AddInstance {
+        table: "/lake/t".to_owned(),
+        action: Action::Clean,
+        instant: None,
+        queue: None,
+        priority: None,
+    };
+    store.fail_reads_of_instances(3);
+    // The answer needs no reading of the row by its id.
+    drop(rig.managers.instances.add(add, "test").await);
+    rig.job(1).await;
+    rig.stop().await;
+}

@@ -3,6 +3,7 @@
 
 pub mod crash;
 pub mod driver;
+pub mod http;
 pub mod lab;
 pub mod node;
 pub mod tools;

@@ -1,14 +1,15 @@
-//! A real server and its command line.
+//! A real server, asked through its API.
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
+use crate::http::{get, post};
 use crate::tools::Tools;
 use crate::wait;
 
@@ -82,7 +83,7 @@ impl Node {
             .spawn()
             .context("cannot start the server")?;
         self.child = Some(child);
-        wait::until("the server answers", START_MAX, || self.json(&["node", "list"]).ok(), || self.log_tail())?;
+        wait::until("the server answers", START_MAX, || self.get("/readyz").ok(), || self.log_tail())?;
         Ok(())
     }
 
@@ -102,39 +103,36 @@ impl Node {
         lines[lines.len().saturating_sub(40)..].join("\n")
     }
 
-    /// Runs the command line.
-    ///
-    /// # Errors
-    /// It cannot be run.
-    pub fn tms(&self, arguments: &[&str]) -> Result<Output> {
-        Command::new(&self.tools.tms)
-            .args(arguments)
-            .env("TMS_URL", self.url())
-            .stdin(Stdio::null())
-            .output()
-            .context("cannot run tms")
+    fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
-    /// Runs the command line and makes sure that it succeeds.
+    /// Asks the API.
     ///
     /// # Errors
-    /// It did not.
-    pub fn tms_ok(&self, arguments: &[&str]) -> Result<String> {
-        let output = self.tms(arguments)?;
-        if !output.status.success() {
-            bail!("tms {arguments:?} ended with {}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    /// No answer, or none that says 200.
+    pub fn get(&self, target: &str) -> Result<Value> {
+        let (status, body) = get(self.address(), target)?;
+        ensure!(status == 200, "GET {target} answered {status}: {body}");
+        serde_json::from_str(&body).context("the API answered no JSON")
     }
 
-    /// Runs the command line for a program.
+    /// Tells the API; returns the status.
     ///
     /// # Errors
-    /// It did not succeed or printed no JSON.
-    pub fn json(&self, arguments: &[&str]) -> Result<Value> {
-        let mut arguments = arguments.to_vec();
-        arguments.extend(["-o", "json"]);
-        serde_json::from_str(&self.tms_ok(&arguments)?).context("tms printed no JSON")
+    /// No answer.
+    pub fn tell(&self, target: &str, body: &Value) -> Result<u16> {
+        Ok(post(self.address(), target, &body.to_string())?.0)
+    }
+
+    /// Tells the API and makes sure that it agrees.
+    ///
+    /// # Errors
+    /// No answer, or a refusal.
+    pub fn tell_ok(&self, target: &str, body: &Value) -> Result<()> {
+        let (status, text) = post(self.address(), target, &body.to_string())?;
+        ensure!((200..300).contains(&status), "POST {target} answered {status}: {text}");
+        Ok(())
     }
 
     /// Instances of an action, newest first.
@@ -142,8 +140,8 @@ impl Node {
     /// # Errors
     /// The server does not answer.
     pub fn instances(&self, action: &str) -> Result<Vec<Value>> {
-        let all = self.json(&["instance", "list", "--action", action])?;
-        Ok(all.as_array().cloned().unwrap_or_default())
+        let all = self.get(&format!("/api/v1/instances?action={action}"))?;
+        Ok(all["items"].as_array().cloned().unwrap_or_default())
     }
 
     /// Waits until the newest instance of an action is as wanted.
@@ -178,8 +176,10 @@ impl Node {
             return format!("no {action} instance\n--- server\n{}", self.log_tail());
         };
         let id = id.trim_matches('"');
-        let detail = self.tms_ok(&["instance", "show", id]).unwrap_or_default();
-        let log = self.tms_ok(&["instance", "logs", id]).unwrap_or_default();
+        let show = |target: &str| self.get(target).unwrap_or_default();
+        let detail = format!("{:#}", show(&format!("/api/v1/instances/{id}")));
+        let log = show(&format!("/api/v1/instances/{id}/logs"));
+        let log = log["text"].as_str().unwrap_or_default().to_owned();
         let log: Vec<&str> = log.lines().collect();
         let log = log[log.len().saturating_sub(60)..].join("\n");
         format!("{detail}\n--- job\n{log}\n--- server\n{}", self.log_tail())

@@ -8,8 +8,9 @@ use anyhow::{Context, Result, bail, ensure};
 use tms_e2e::crash::Dice;
 use tms_e2e::crash::checker::count;
 use tms_e2e::crash::lake::Lake;
-use tms_e2e::crash::server::{Server, get};
+use tms_e2e::crash::server::Server;
 use tms_e2e::crash::writers::{Diary, Writers};
+use tms_e2e::http::get;
 use tms_e2e::wait;
 
 const TABLES: usize = 8;

@@ -10,7 +10,7 @@ use anyhow::Result;
 
 use crate::crash::Dice;
 use crate::crash::lake::Lake;
-use crate::crash::server::{get, post};
+use crate::http::{get, post};
 use crate::wait;
 
 /// Plans of one table that stand at once at most.

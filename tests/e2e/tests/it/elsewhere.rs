@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
+use serde_json::json;
 use tms_e2e::driver::Driver;
 use tms_e2e::lab::uri;
 use tms_e2e::node::{JOB_MAX, Node};
@@ -30,7 +31,7 @@ fn a_plan_completed_by_somebody_else_is_not_run() {
         let case = world.case(Base::Compaction)?;
         let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;
-        node.tms_ok(&["queue", "pause", "default"])?;
+        node.tell_ok("/api/v1/queues/default/pause", &json!({}))?;
         announce(&node, &case)?;
         node.until_state("compaction", "pending", LOOK_MAX)?;
         let options: Vec<String> = lock_lines().iter().map(|(k, v)| format!("{k}={v}")).collect();
@@ -40,7 +41,7 @@ fn a_plan_completed_by_somebody_else_is_not_run() {
             "call run_compaction(op => 'run', path => '{path}', timestamp => {instant}, options => '{}')",
             options.join(",")
         ))?;
-        node.tms_ok(&["queue", "resume", "default"])?;
+        node.tell_ok("/api/v1/queues/default/resume", &json!({}))?;
         let ended = node.until_state("compaction", "succeeded", LOOK_MAX)?;
         ensure!(ended["n_attempts"] == 0, "{ended}");
         world.expect_rows(&case, &before)
@@ -78,8 +79,9 @@ fn a_foreign_inflight_is_left_alone_until_a_person_takes_it_over() {
         let waiting = node.until_state("compaction", "waiting_foreign", LOOK_MAX)?;
         ensure!(waiting["n_attempts"] == 0, "{waiting}");
         let id = waiting["id"].as_str().unwrap_or_default();
-        ensure!(!node.tms(&["instance", "retry", id])?.status.success(), "taken over without being told to");
-        node.tms_ok(&["instance", "retry", id, "--take-over"])?;
+        let retry = format!("/api/v1/instances/{id}/retry");
+        ensure!(node.tell(&retry, &json!({"take_over": false}))? >= 400, "taken over without being told to");
+        node.tell_ok(&retry, &json!({"take_over": true}))?;
         node.until_state("compaction", "succeeded", JOB_MAX)?;
         world.expect_rows(&case, &before)
     });

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use rustix::process::Signal;
+use serde_json::json;
 use tms_e2e::driver::Driver;
 use tms_e2e::node::{JOB_MAX, Node};
 use tms_e2e::wait;
@@ -112,14 +113,14 @@ fn a_cancelled_job_gives_the_lock_back_and_keeps_its_plan() {
         let driver = driver_of(&node)?;
         wait_for_inflight(&node, &case)?;
         let id = node.instances("compaction")?[0]["id"].as_str().unwrap_or_default().to_owned();
-        node.tms_ok(&["instance", "cancel", &id])?;
+        node.tell_ok(&format!("/api/v1/instances/{id}/cancel"), &json!({}))?;
         let ended = node.until("compaction", "it has ended", JOB_MAX, |i| i["is_live"] == false)?;
         wait::until("the driver is gone", Duration::from_secs(90), || (!driver.is_alive()).then_some(()), || ended.to_string())?;
         ensure!(!case.table.join(".hoodie/lock").exists(), "the lock was left behind");
         // The cancel may come after the commit; then the instance has succeeded.
         if ended["state"] == "cancelled" {
             ensure!(instants(&case.table, ".commit").is_empty(), "cancelled, yet completed");
-            node.tms_ok(&["instance", "retry", &id])?;
+            node.tell_ok(&format!("/api/v1/instances/{id}/retry"), &json!({"take_over": false}))?;
         }
         ends_well(world, &node, &case, &before).map(|_| ())
     });

@@ -31,7 +31,7 @@ pub(crate) fn build_programs(env: &Environment, repo: &Repo) -> Result<()> {
     run(env, repo, &["build", "--package", "tms-server", "--package", "tms-cli", "--bins"])
 }
 
-/// Builds all programs of the workspace, with the features that its tests are built with.
+/// Builds all programs of the workspace.
 pub(crate) fn build_workspace(env: &Environment, repo: &Repo) -> Result<()> {
     run(env, repo, &["build", "--workspace", "--bins"])
 }
@@ -47,11 +47,13 @@ pub(crate) struct TestProgram {
     pub(crate) folder: PathBuf,
 }
 
-/// Compiles all tests of the workspace in one go and names their programs.
+/// Compiles all programs and tests of the workspace, and names the test programs.
 ///
 /// They are run by xtask itself, one at a time: `cargo test -p` would compile the dependencies once more with
 /// another set of features, and would not bound a test program in time.
 pub(crate) fn build_tests(env: &Environment, repo: &Repo) -> Result<Vec<TestProgram>> {
+    // Programs and tests in one call, so that both get the same features of their dependencies.
+    run(env, repo, &["build", "--workspace", "--bins", "--tests"])?;
     let arguments = ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
     let mut cargo = cargo(env, repo, &arguments);
     let mut programs = Vec::new();

@@ -39,7 +39,9 @@ pub enum ConnectError {
 impl std::fmt::Display for ConnectError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Url => f.write_str("the server's address is no http address, such as http://127.0.0.1:9091"),
+            Self::Url => {
+                f.write_str("the server's address is no http address, such as http://127.0.0.1:9091")
+            }
             Self::Token => f.write_str("the token holds characters that no header can carry"),
             Self::Library(e) => write!(f, "cannot make an HTTP client: {e}"),
         }
@@ -55,12 +57,14 @@ impl Connection {
     /// When address or token cannot be used.
     pub fn client(&self) -> Result<Client, ConnectError> {
         let url = self.url.trim_end_matches('/');
-        if reqwest::Url::parse(url).map_or(true, |u| !matches!(u.scheme(), "http" | "https") || !u.has_host()) {
+        if reqwest::Url::parse(url).map_or(true, |u| !matches!(u.scheme(), "http" | "https") || !u.has_host())
+        {
             return Err(ConnectError::Url);
         }
         let mut headers = HeaderMap::new();
         if let Some(token) = &self.token {
-            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| ConnectError::Token)?;
+            let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
+                .map_err(|_| ConnectError::Token)?;
             value.set_sensitive(true);
             headers.insert(AUTHORIZATION, value);
         }

@@ -10,6 +10,8 @@
     clippy::redundant_clone,
     clippy::uninlined_format_args,
     clippy::unused_async,
+    clippy::unwrap_used,
+    clippy::expect_used,
     missing_debug_implementations,
     unreachable_pub,
     dead_code,
@@ -27,3 +29,6 @@ mod connect;
 pub use connect::{ConnectError, Connection};
 pub use generated::{Client, prelude, types};
 pub use progenitor_client::{Error, ResponseValue};
+
+/// What went wrong on the way.
+pub use reqwest::Error as HttpError;

@@ -1,5 +1,6 @@
-//! What every backend of TMS must do: one case per `# Behavior` bullet of a trait, with the same words. A backend calls
-//! one macro in its tests, which expands to one named test per case, so that none can be forgotten.
+//! What every backend of TMS must do: one case per `# Behavior` bullet of a trait, with the same words. A
+//! backend calls one macro in its tests, which expands to one named test per case, so that none can be
+//! forgotten.
 //!
 //! For tests only. Cases use the public traits alone and panic when a promise is broken.
 #![allow(clippy::unwrap_used, clippy::expect_used)]

@@ -32,8 +32,8 @@ pub trait StoreHarness: Sized + Send + Sync {
     /// Tries to open the same data again, closed before, and returns what is said.
     async fn try_reopen(&self) -> Result<(), tms_core::Error>;
 
-    /// Returns the key-value backend below, so that a case can damage a row; none for other backends, which bring
-    /// cases of their own for that.
+    /// Returns the key-value backend below, so that a case can damage a row; none for other backends, which
+    /// bring cases of their own for that.
     fn kv(&self) -> Option<Arc<dyn OrderedKv>>;
 }
 
@@ -93,6 +93,7 @@ macro_rules! store_suite {
             ];
             lists: [
                 pages_of_instances_are_complete,
+                long_lists_are_complete,
                 page_of_instances_holds_the_limit,
                 filter_leaves_out,
                 every_live_instance_is_on_one_page,

@@ -10,12 +10,12 @@ pub mod decision;
 pub mod election;
 pub mod engine;
 pub mod error;
-pub mod preflight;
-pub mod wake;
 pub mod manager;
 pub mod model;
+pub mod preflight;
 pub mod service;
 pub mod store;
 pub mod timeline;
+pub mod wake;
 
 pub use error::{Error, ErrorKind};

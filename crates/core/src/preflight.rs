@@ -72,10 +72,11 @@ pub async fn preflight(
             None => {}
         }
     }
-    if action == Action::Clean && sign.is_none() {
-        if let Some(plan) = sight.pending.iter().find(|p| p.action == Action::Clean) {
-            sign = timelines.sign_of_life(path, &plan.instant).await?;
-        }
+    if action == Action::Clean
+        && sign.is_none()
+        && let Some(plan) = sight.pending.iter().find(|p| p.action == Action::Clean)
+    {
+        sign = timelines.sign_of_life(path, &plan.instant).await?;
     }
     let is_locked = effective.concurrency == Some(Concurrency::Locked);
     let (lock_since, unlocked_writes) = if is_locked {
@@ -87,6 +88,7 @@ pub async fn preflight(
         instance,
         effective,
         look: &record.look,
+        acknowledged_at: record.table.acknowledged_at,
         sight: &sight,
         is_in_history,
         overtaken: overtaken.as_ref(),

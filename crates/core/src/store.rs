@@ -69,8 +69,8 @@ impl InstanceFilter {
 /// What must hold of the stored row for a write to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expect {
-    /// There is no instance with this id; nor one with this key, live or ended, or for a key without instant a live one.
-    /// An ended instance of a plan is reopened, never doubled.
+    /// There is no instance with this id; nor one with this key, live or ended, or for a key without instant
+    /// a live one. An ended instance of a plan is reopened, never doubled.
     Absent,
     /// The row has this version.
     Version(Version),
@@ -81,7 +81,8 @@ pub enum Expect {
 pub struct InstanceWrite {
     /// Precondition.
     pub expect: Expect,
-    /// The instance after the change. Its `version` is set by the store: 1 for a new one, else the old one + 1.
+    /// The instance after the change. Its `version` is set by the store: 1 for a new one, else the old one +
+    /// 1.
     pub after: Instance,
     /// Events that go with it.
     pub events: Vec<Event>,
@@ -204,8 +205,8 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - an instance keeps its table, its action and the instant that it has
     async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error>;
 
-    /// Lists instances, newest first. A page of a filtered list may be short, even empty, and still have a next one:
-    /// how many rows a page visits is bounded too.
+    /// Lists instances, newest first. A page of a filtered list may be short, even empty, and still have a
+    /// next one: how many rows a page visits is bounded too.
     ///
     /// # Behavior
     /// - pages of instances are complete and without repeats while others write
@@ -259,8 +260,9 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - clearing a tombstone that is not there changes nothing
     async fn clear_tombstone(&self, key: &InstanceKey) -> Result<(), Error>;
 
-    /// Removes up to `batch_max` ended instances that ended before `before`, or that are more than `keep_count`,
-    /// oldest first, and returns how many. Those whose plan stands unserved ([`LookState::unserved`]) stay.
+    /// Removes up to `batch_max` ended instances that ended before `before`, or that are more than
+    /// `keep_count`, oldest first, and returns how many. Those whose plan stands unserved
+    /// ([`LookState::unserved`]) stay.
     ///
     /// # Behavior
     /// - pruning removes ended instances only, the oldest first
@@ -356,7 +358,8 @@ pub trait LeadershipStore: Debug + Send + Sync + 'static {
     /// - the incarnation stays the same when the store is opened again
     async fn incarnation(&self) -> Result<Incarnation, Error>;
 
-    /// Starts a term: `max(term in the store, number of the election backend) + 1`, in the winner's first transaction.
+    /// Starts a term: `max(term in the store, number of the election backend) + 1`, in the winner's first
+    /// transaction.
     ///
     /// # Behavior
     /// - each term is higher than all before it and than the number of the election backend

@@ -109,7 +109,12 @@ pub trait TimelineSource: Debug + Send + Sync + 'static {
     async fn overtaken(&self, path: &BasePath, instant: &Instant) -> Overtaken;
 
     /// Tells whether the history holds the instant as completed.
-    async fn completed_in_history(&self, path: &BasePath, action: Action, instant: &Instant) -> Result<bool, Error>;
+    async fn completed_in_history(
+        &self,
+        path: &BasePath,
+        action: Action,
+        instant: &Instant,
+    ) -> Result<bool, Error>;
 
     /// Returns the newest sign of life of whoever runs an inflight instant.
     async fn sign_of_life(&self, path: &BasePath, instant: &Instant) -> Result<Option<Timestamp>, Error>;

@@ -84,6 +84,14 @@ impl Wakes {
         (std::mem::take(&mut changed.instances), std::mem::take(&mut changed.is_overflown))
     }
 
+    /// Gives changed instances back that could not be read, or all; the next pass takes them again. It wakes nobody, so that
+    /// a store that is away is not asked in a loop.
+    pub(crate) fn put_back(&self, instances: impl IntoIterator<Item = InstanceId>, is_overflown: bool) {
+        let mut changed = self.lock();
+        changed.instances.extend(instances);
+        changed.is_overflown |= is_overflown;
+    }
+
     /// Takes the changed tables away.
     #[must_use]
     pub fn take_tables(&self) -> BTreeSet<TableId> {

@@ -34,25 +34,35 @@ const JARS_MAX: usize = 5_000;
 /// Answers of Java, with the time until which each is believed.
 #[derive(Debug, Default)]
 pub struct JavaAnswers {
-    known: Mutex<BTreeMap<PathBuf, (Duration, Result<u32, String>)>>,
+    known: Mutex<BTreeMap<PathBuf, Answer>>,
 }
 
-/// Tells what is missing for any job at all.
+/// A major version or what is wrong, and the monotonic time until which it is believed.
+#[derive(Clone, Debug)]
+struct Answer {
+    until: Duration,
+    version: Result<u32, String>,
+}
+
+/// What files alone tell of this machine; looking may block.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// The Java that spark-submit will take.
+    java: PathBuf,
+    /// Lowest major version that this Spark runs on.
+    java_least: u32,
+}
+
+/// Tells what is missing for any job at all, as far as files tell it.
 ///
 /// # Errors
 /// What, and which key to set.
-pub async fn check_all(config: &SparkConfig, java: &JavaAnswers, clock: &dyn Clock) -> Result<(), NotReady> {
+pub fn look(config: &SparkConfig) -> Result<Machine, NotReady> {
     check_files(config).map_err(not_ready)?;
-    let program = java_program(config).map_err(not_ready)?;
-    let version = java.version(config, &program, clock).await.map_err(not_ready)?;
-    let least = if spark_version(config).is_some_and(|v| v.spark >= 4) { 17 } else { 8 };
-    if version < least {
-        let key = config.key("java_home");
-        let text =
-            format!("{} is Java {version}, and Spark needs {least} or later: set {key}", program.display());
-        return Err(not_ready(text));
-    }
-    Ok(())
+    let java = java_program(config).map_err(not_ready)?;
+    // Spark 4 needs 17, by its documentation.
+    let java_least = if spark_version(config).is_some_and(|v| v.spark >= 4) { 17 } else { 8 };
+    Ok(Machine { java, java_least })
 }
 
 /// Tells what is missing for tables of one version.
@@ -151,19 +161,37 @@ fn java_program(config: &SparkConfig) -> Result<PathBuf, String> {
 }
 
 impl JavaAnswers {
+    /// Tells whether the Java of this machine can be used.
+    ///
+    /// # Errors
+    /// What is wrong, and which key to set.
+    pub async fn check(
+        &self,
+        config: &SparkConfig,
+        machine: &Machine,
+        clock: &dyn Clock,
+    ) -> Result<(), NotReady> {
+        let version = self.version(config, &machine.java, clock).await.map_err(not_ready)?;
+        if version >= machine.java_least {
+            return Ok(());
+        }
+        let (program, least, key) = (machine.java.display(), machine.java_least, config.key("java_home"));
+        Err(not_ready(format!("{program} is Java {version}, and Spark needs {least} or later: set {key}")))
+    }
+
     async fn version(&self, config: &SparkConfig, program: &Path, clock: &dyn Clock) -> Result<u32, String> {
         let now = clock.monotonic();
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(program).cloned();
-        if let Some((_, answer)) = known.filter(|(until, _)| now < *until) {
-            return answer;
+        if let Some(answer) = known.filter(|answer| now < answer.until) {
+            return answer.version;
         }
-        let answer = ask_java(config, program).await;
-        let until = now + if answer.is_ok() { GOOD_FOR } else { BAD_FOR };
+        let version = ask_java(config, program).await;
+        let until = now + if version.is_ok() { GOOD_FOR } else { BAD_FOR };
         let mut all = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         // One engine has one Java; an older one is of a PATH that changed.
         all.clear();
-        all.insert(program.to_owned(), (until, answer.clone()));
-        answer
+        all.insert(program.to_owned(), Answer { until, version: version.clone() });
+        version
     }
 }
 

@@ -299,6 +299,15 @@ impl Inner {
                 .with("tag", &job.tag)
                 .hint("another job has this tag: nothing was signalled"));
         }
+        let lock = folder.look_at_lock().map_err(fail)?;
+        let here = Place::here().map_err(fail)?;
+        let is_elsewhere = claim.place.boot == here.boot && claim.place.pid_namespace != here.pid_namespace;
+        if is_elsewhere && lock != LockSeen::Free {
+            return Err(Error::new(ErrorKind::Unsupported, "signal a job")
+                .with("tag", &job.tag)
+                .with("namespace", &claim.place.pid_namespace)
+                .hint("it runs in another PID namespace, such as an older container: end it there"));
+        }
         Ok(Some((folder, claim)))
     }
 
@@ -400,7 +409,11 @@ impl Engine for SparkSubmit {
     }
 
     async fn health(&self) -> Result<(), NotReady> {
-        checks::check_all(&self.inner.config, &self.inner.java, &*self.inner.clock).await
+        let inner = self.inner.clone();
+        let looked = blocking(move || Ok(checks::look(&inner.config))).await;
+        let machine =
+            looked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))?;
+        self.inner.java.check(&self.inner.config, &machine, &*self.inner.clock).await
     }
 
     async fn submit(&self, job: &Job) -> SubmitOutcome {

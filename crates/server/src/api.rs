@@ -12,6 +12,7 @@ pub mod state;
 pub mod tables;
 pub mod writers;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use axum::extract::DefaultBodyLimit;
@@ -19,6 +20,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get;
 use axum::{Json, Router, middleware};
+use serde_json::Value;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 use utoipa::OpenApi;
@@ -101,9 +103,22 @@ pub fn openapi_json() -> String {
     let (_, health) = health().split_for_parts();
     api.merge(health);
     api.info.version = env!("CARGO_PKG_VERSION").to_owned();
-    let mut text = api.to_pretty_json().unwrap_or_default();
+    let sorted = serde_json::to_value(&api).map(sorted).and_then(|v| serde_json::to_string_pretty(&v));
+    let mut text = sorted.unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// Puts keys in order, so that the text does not depend on how the JSON library was built.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Object(entries) => {
+            let ordered: BTreeMap<String, Value> = entries.into_iter().map(|(k, v)| (k, sorted(v))).collect();
+            Value::Object(ordered.into_iter().collect())
+        }
+        Value::Array(items) => Value::Array(items.into_iter().map(sorted).collect()),
+        other => other,
+    }
 }
 
 /// Makes all routes.
@@ -141,7 +156,8 @@ async fn not_found() -> StatusCode {
 
 #[expect(clippy::needless_pass_by_value, reason = "the layer wants it so")]
 fn on_panic(panic: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {
-    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    let text =
+        panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("unknown"), "A handler panicked.");
     StatusCode::INTERNAL_SERVER_ERROR.into_response()
 }
@@ -202,9 +218,12 @@ pub const LIMIT_DEFAULT: usize = 100;
 fn limit_of(limit: Option<u32>) -> Result<usize, Problem> {
     let most = tms_core::store::PAGE_MAX;
     match limit.map_or(LIMIT_DEFAULT, |l| usize::try_from(l).unwrap_or(usize::MAX)) {
-        0 => Err(Problem::new(400, "invalid", "the limit is 0").hint(format!("give a limit from 1 to {most}"))),
+        0 => {
+            Err(Problem::new(400, "invalid", "the limit is 0").hint(format!("give a limit from 1 to {most}")))
+        }
         limit if limit > most => {
-            Err(Problem::new(400, "invalid", format!("the limit is over {most}")).hint("use the cursor for more"))
+            Err(Problem::new(400, "invalid", format!("the limit is over {most}"))
+                .hint("use the cursor for more"))
         }
         limit => Ok(limit),
     }

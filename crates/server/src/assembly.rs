@@ -13,16 +13,21 @@ use tms_core::store::Store;
 use tms_core::timeline::TimelineSource;
 use tms_core::timeline::hudi::HudiTimelines;
 
-use crate::config::Config;
 use crate::config::engines::{EngineConfig, SparkSubmitConfig};
 use crate::config::fault::Fault;
 use crate::config::store::{StoreConfig, StoreKind};
+use crate::config::{Config, process_environment};
 use crate::simulated_driver::ProcessLauncher;
 
 #[cfg(not(feature = "store-redb"))]
 compile_error!("no store is compiled in: build with `--features store-redb`");
 #[cfg(not(feature = "engine-spark"))]
 compile_error!("no engine is compiled in: build with `--features engine-spark`");
+
+/// Folder of the attempts of `spark-submit` engines in the store's folder, by engine.
+const ATTEMPTS: &str = "attempts";
+/// Folder of simulated jobs in the store's folder, by engine.
+const SIMULATED: &str = "simulated";
 
 /// What a server works with.
 #[derive(Debug, Clone)]
@@ -39,7 +44,9 @@ pub struct Backends {
 #[derive(Debug, thiserror::Error)]
 pub enum AssemblyError {
     /// A backend of the configuration is not in this build.
-    #[error("{key} asks for `{wanted}`, which is not compiled in; build with `cargo build --release -p tms-server --features {feature}`")]
+    #[error(
+        "{key} asks for `{wanted}`, which is not compiled in; build with `cargo build --release -p tms-server --features {feature}`"
+    )]
     NotCompiledIn {
         /// Configuration key.
         key: String,
@@ -83,8 +90,7 @@ pub async fn backends(config: &Config, clock: &Arc<dyn Clock>) -> Result<Backend
         let made = make_engine(&name, engine, &folder, clock)?;
         engines.insert(name, made);
     }
-    let timelines = Arc::new(HudiTimelines::new(Arc::new(tms_hudi::LocalListing::new())));
-    Ok(Backends { store, engines, timelines })
+    Ok(Backends { store, engines, timelines: Arc::new(HudiTimelines::local()) })
 }
 
 /// Jobs run elsewhere, so a relative path would mean another folder there.
@@ -117,11 +123,13 @@ fn make_engine(
     folder: &Path,
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Engine>, AssemblyError> {
-    let folder = folder.join("engines").join(name.as_str());
     match config {
-        EngineConfig::SparkSubmit(spark) => spark_submit(name, spark, folder, clock),
+        EngineConfig::SparkSubmit(spark) => {
+            spark_submit(name, spark, folder.join(ATTEMPTS).join(name.as_str()), clock)
+        }
         EngineConfig::Simulated(simulated) => {
             let launcher = Arc::new(ProcessLauncher::default());
+            let folder = folder.join(SIMULATED).join(name.as_str());
             let engine = SimulatedEngine::new(simulated.engine(folder), launcher, Arc::clone(clock));
             Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend("cannot make a simulated engine", e))?))
         }
@@ -129,14 +137,20 @@ fn make_engine(
 }
 
 #[cfg(feature = "engine-spark")]
-fn spark_config(name: &EngineName, config: &SparkSubmitConfig, folder: PathBuf) -> tms_engine_spark::SparkConfig {
+fn spark_config(
+    name: &EngineName,
+    config: &SparkSubmitConfig,
+    folder: PathBuf,
+) -> tms_engine_spark::SparkConfig {
     let environment: BTreeMap<OsString, OsString> =
-        tms_engine_spark::config::inherited_environment(std::env::vars_os(), &config.inherit);
-    let mut spark = tms_engine_spark::SparkConfig::new(name.clone(), folder, config.job_jar.clone().unwrap_or_default());
+        tms_engine_spark::config::inherited_environment(process_environment(), &config.inherit);
+    let mut spark =
+        tms_engine_spark::SparkConfig::new(name.clone(), folder, config.job_jar.clone().unwrap_or_default());
     spark.master.clone_from(&config.master);
     spark.spark_home.clone_from(&config.spark_home);
     spark.java_home.clone_from(&config.java_home);
-    spark.bundles = config.bundles.iter().filter_map(|(v, jar)| Some((v.parse().ok()?, jar.clone()))).collect();
+    spark.bundles =
+        config.bundles.iter().filter_map(|(v, jar)| Some((v.parse().ok()?, jar.clone()))).collect();
     spark.conf.clone_from(&config.conf);
     spark.environment = environment;
     spark.running_max = config.max_running;
@@ -196,20 +210,14 @@ fn spark_faults(_name: &EngineName, _config: &SparkSubmitConfig) -> Vec<Fault> {
 /// else may have been done before, above all no thread started.
 #[must_use]
 pub fn run_attempt(args: &[OsString]) -> Option<u8> {
+    #[cfg(feature = "engine-spark")]
     match args.split_first() {
-        Some((word, rest)) if word == "run-attempt" => Some(wrapper(rest)),
-        _ => None,
+        Some((word, rest)) if word == tms_engine_spark::wrapper::SUBCOMMAND => {
+            return Some(tms_engine_spark::wrapper::run(rest));
+        }
+        _ => {}
     }
-}
-
-#[cfg(feature = "engine-spark")]
-fn wrapper(args: &[OsString]) -> u8 {
-    tms_engine_spark::wrapper::run(args)
-}
-
-#[cfg(not(feature = "engine-spark"))]
-fn wrapper(_args: &[OsString]) -> u8 {
-    1
+    None
 }
 
 #[allow(dead_code, reason = "a build that has every backend never says so")]
@@ -224,6 +232,9 @@ mod tests {
     #[test]
     fn a_backend_that_is_not_compiled_in_is_named_with_the_command_that_builds_it() {
         let text = not_compiled_in("store.kind", "redb", "store-redb").to_string();
-        assert!(text.contains("store.kind") && text.contains("cargo build --release -p tms-server --features store-redb"));
+        assert!(
+            text.contains("store.kind")
+                && text.contains("cargo build --release -p tms-server --features store-redb")
+        );
     }
 }

@@ -100,7 +100,8 @@ impl CallbackScanner {
     /// Returns what was found, or none when the body is no object.
     #[must_use]
     pub fn finish(self) -> Option<CallbackFields> {
-        let is_object = !matches!(self.state, State::Start) && !(self.state == State::Bad && self.fields.base_path.is_none());
+        let is_broken = self.state == State::Bad && self.fields.base_path.is_none();
+        let is_object = self.state != State::Start && !is_broken;
         is_object.then_some(self.fields)
     }
 
@@ -221,7 +222,9 @@ mod tests {
     #[test]
     fn fields_are_found_wherever_they_stand() {
         let stats = format!(r#"[{}]"#, vec![r#"{"path":"a\"}]","n":[1,{"basePath":"no"}]}"#; 50].join(","));
-        let body = format!(r#" {{"hoodieWriteStat":{stats},"x":null,"commitTime":"1","n":-1.5e3 ,"tableName":"t","basePath":"file:///d/\u00e4"}} "#);
+        let body = format!(
+            r#" {{"hoodieWriteStat":{stats},"x":null,"commitTime":"1","n":-1.5e3 ,"tableName":"t","basePath":"file:///d/\u00e4"}} "#
+        );
         let found = scan(body.as_bytes(), 3).unwrap();
         assert_eq!(found.base_path.as_deref(), Some("file:///d/ä"));
         assert_eq!(found.commit_time.as_deref(), Some("1"));

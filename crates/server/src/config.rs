@@ -23,6 +23,7 @@ pub mod tables;
 pub mod validate;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use schemars::JsonSchema;
@@ -87,6 +88,11 @@ impl Sources {
     }
 }
 
+/// Returns the environment of this process, for engines that pass named parts of it on.
+pub(crate) fn process_environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os()
+}
+
 /// A configuration that was found free of faults, with the secrets of its files.
 #[derive(Debug, Clone)]
 pub struct Loaded {
@@ -102,7 +108,7 @@ pub struct Loaded {
 /// All faults of all sources at once.
 pub fn load(sources: &Sources) -> Result<Loaded, Faults> {
     let merged = layers::merge(sources)?;
-    let (config, mut faults) = check::read(merged, sources);
+    let (config, mut faults) = check::read(&merged, sources);
     let (secrets, of_secrets) = secrets::read(&config.server);
     let found = of_secrets.into_iter().chain(validate::validate(&config, &secrets));
     faults.add_new(found);

@@ -41,12 +41,18 @@ impl Guard {
             && !is_loopback_name(host_of(authority))
             && !hosts.contains(&host_of(authority).to_ascii_lowercase())
         {
-            return Err(Problem::new(403, "unknown_host", "the request is addressed to a host that this server is not")
-                .hint("use 127.0.0.1 or localhost, or add the name to server.hosts"));
+            return Err(Problem::new(
+                403,
+                "unknown_host",
+                "the request is addressed to a host that this server is not",
+            )
+            .hint("use 127.0.0.1 or localhost, or add the name to server.hosts"));
         }
         let is_ours = |url: &str| {
             let from = authority_of(url);
-            from.is_some_and(|from| from.eq_ignore_ascii_case(authority) || self.origins.contains(&from.to_ascii_lowercase()))
+            from.is_some_and(|from| {
+                from.eq_ignore_ascii_case(authority) || self.origins.contains(&from.to_ascii_lowercase())
+            })
         };
         let is_cross_site = match (text(&SEC_FETCH_SITE), text(&ORIGIN), text(&REFERER)) {
             (Some(site), _, _) if !matches!(site, "same-origin" | "none") => true,
@@ -150,20 +156,22 @@ mod tests {
     }
 
     fn checked(guard: &Guard, headers: &[(&str, &str)]) -> Result<(), String> {
-        let map: HeaderMap = headers
-            .iter()
-            .map(|(k, v)| (k.parse::<HeaderName>().unwrap(), v.parse().unwrap()))
-            .collect();
+        let map: HeaderMap =
+            headers.iter().map(|(k, v)| (k.parse::<HeaderName>().unwrap(), v.parse().unwrap())).collect();
         guard.check_source(&map, &Uri::from_static("/api/v1/instances")).map_err(|p| p.code().to_owned())
     }
 
     #[test]
     fn only_known_hosts_are_served_on_loopback() {
         let guard = loopback();
-        for host in ["127.0.0.1:9091", "localhost", "LOCALHOST:1", "[::1]:9091", "tms.local:9091", "127.1.2.3"] {
+        for host in
+            ["127.0.0.1:9091", "localhost", "LOCALHOST:1", "[::1]:9091", "tms.local:9091", "127.1.2.3"]
+        {
             assert_eq!(checked(&guard, &[("host", host)]), Ok(()), "{host}");
         }
-        for host in ["evil.example", "127.0.0.1.evil.example:9091", "localhost.evil.example", "", "10.0.0.1:9091"] {
+        for host in
+            ["evil.example", "127.0.0.1.evil.example:9091", "localhost.evil.example", "", "10.0.0.1:9091"]
+        {
             assert_eq!(checked(&guard, &[("host", host)]), Err("unknown_host".to_owned()), "{host}");
         }
         assert_eq!(checked(&guard, &[]), Err("unknown_host".to_owned()));
@@ -181,7 +189,11 @@ mod tests {
             ("sec-fetch-site", "cross-site"),
             ("sec-fetch-site", "same-site"),
         ] {
-            assert_eq!(checked(&guard, &[host, (name, value)]), Err("cross_site".to_owned()), "{name} {value}");
+            assert_eq!(
+                checked(&guard, &[host, (name, value)]),
+                Err("cross_site".to_owned()),
+                "{name} {value}"
+            );
         }
         for (name, value) in [
             ("origin", "http://127.0.0.1:9091"),
@@ -217,7 +229,11 @@ mod tests {
 
     #[test]
     fn a_writers_key_opens_no_api() {
-        let guard = Guard { token: Some("the-token".into()), callback_key: Some("the-key".into()), ..Guard::default() };
+        let guard = Guard {
+            token: Some("the-token".into()),
+            callback_key: Some("the-key".into()),
+            ..Guard::default()
+        };
         let with = |value: &str| HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
         assert!(guard.check_token(&with("Bearer the-token")).is_ok());
         for value in ["Bearer the-key", "the-token", "Basic the-token", "Bearer "] {

@@ -27,7 +27,11 @@ pub const DRAIN_TIME_MAX: Duration = Duration::from_secs(4);
 /// Serves until `shutdown`, then lets open requests finish for a bounded time.
 pub async fn serve(listener: TcpListener, router: Router, shutdown: CancellationToken) {
     let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX).max_buf_size(HEAD_BYTES_MAX).keep_alive(true);
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIME_MAX)
+        .max_buf_size(HEAD_BYTES_MAX)
+        .keep_alive(true);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();

@@ -48,9 +48,12 @@ where
     let out = Redacting(out);
     let lines = match config.format {
         LogFormat::Text => tracing_subscriber::fmt::layer().with_ansi(false).with_writer(out).boxed(),
-        LogFormat::Json => {
-            tracing_subscriber::fmt::layer().json().flatten_event(true).with_ansi(false).with_writer(out).boxed()
-        }
+        LogFormat::Json => tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_ansi(false)
+            .with_writer(out)
+            .boxed(),
     };
     Registry::default().with(filter).with(lines)
 }

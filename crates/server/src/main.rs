@@ -83,7 +83,9 @@ fn main() -> ExitCode {
             Err(error) => fail(1, &format!("cannot print the configuration: {error}")),
         };
     }
-    if let Err(error) = tracing::subscriber::set_global_default(logging::subscriber(&loaded.config.log, std::io::stderr)) {
+    if let Err(error) =
+        tracing::subscriber::set_global_default(logging::subscriber(&loaded.config.log, std::io::stderr))
+    {
         return fail(1, &format!("cannot start the log: {error}"));
     }
     assembly::install_tls();
@@ -124,7 +126,9 @@ fn generate(what: &Generate) -> ExitCode {
         Generate::ConfigReference => say(&reference::reference()),
         Generate::Preset { name } => match reference::preset(name) {
             Some(text) => say(&text),
-            None => fail(USAGE, &format!("there is no preset {name:?}; known: {}", reference::PRESETS.join(", "))),
+            None => {
+                fail(USAGE, &format!("there is no preset {name:?}; known: {}", reference::PRESETS.join(", ")))
+            }
         },
     }
 }

@@ -12,7 +12,8 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use crate::api::state::App;
 
 /// Bounds of the buckets of what takes milliseconds to minutes, in seconds.
-const SHORT_BOUNDS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
+const SHORT_BOUNDS: [f64; 14] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0];
 /// Bounds of the buckets of what takes seconds to a day, in seconds.
 const LONG_BOUNDS: [f64; 14] =
     [0.1, 0.5, 1.0, 5.0, 15.0, 30.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
@@ -52,8 +53,15 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
 
 fn describe() {
     metrics::describe_counter!("tms_http_requests_total", "Requests, by route, method and status.");
-    metrics::describe_histogram!("tms_http_request_seconds", metrics::Unit::Seconds, "Time to answer a request.");
-    metrics::describe_counter!("tms_handover_requests_total", "Hand-overs of writers, by protocol and status.");
+    metrics::describe_histogram!(
+        "tms_http_request_seconds",
+        metrics::Unit::Seconds,
+        "Time to answer a request."
+    );
+    metrics::describe_counter!(
+        "tms_handover_requests_total",
+        "Hand-overs of writers, by protocol and status."
+    );
     metrics::describe_histogram!("tms_handover_seconds", metrics::Unit::Seconds, "Time to answer a writer.");
     metrics::describe_gauge!("tms_http_connections", "Open connections.");
 }
@@ -71,7 +79,13 @@ pub async fn request_layer(State(app): State<App>, request: Request, next: Next)
         "tms_http_requests_total", "route" => route.clone(), "method" => known_method(&method), "status" => status.to_string()
     )
     .increment(1);
-    tracing::debug!(route, method, status, took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX), "Answered.");
+    tracing::debug!(
+        route,
+        method,
+        status,
+        took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+        "Answered."
+    );
     response
 }
 

@@ -53,7 +53,9 @@ mod tests {
 
     #[test]
     fn bare_names_empty_values_and_blanks_are_read() {
-        let read = Parameters::read("extra_params&db_name=&basepath=file%3A%2Fd%2Fa+b%2Bc&token=abc&instant=&x=1=2").unwrap();
+        let read =
+            Parameters::read("extra_params&db_name=&basepath=file%3A%2Fd%2Fa+b%2Bc&token=abc&instant=&x=1=2")
+                .unwrap();
         assert_eq!(read.get("extra_params"), None);
         assert_eq!(read.get("db_name"), None);
         assert_eq!(read.get("basepath"), Some("file:/d/a b+c"));

@@ -13,8 +13,24 @@ pub const STRUCK: &str = "***";
 
 /// Parts of a key's name, without its separators, that make its value a secret.
 const SECRET_PARTS: [&str; 18] = [
-    "secret", "password", "passwd", "passphrase", "pwd", "token", "credential", "accesskey", "apikey", "accountkey",
-    "privatekey", "encryptionkey", "signingkey", "sharedkey", "authorization", "jaas", "signature", "sastok",
+    "secret",
+    "password",
+    "passwd",
+    "passphrase",
+    "pwd",
+    "token",
+    "credential",
+    "accesskey",
+    "apikey",
+    "accountkey",
+    "privatekey",
+    "encryptionkey",
+    "signingkey",
+    "sharedkey",
+    "authorization",
+    "jaas",
+    "signature",
+    "sastok",
 ];
 
 /// Tells whether the value under this key must not be shown, however the key is spelled.
@@ -48,8 +64,15 @@ static PATTERNS: LazyLock<[Regex; 4]> = LazyLock::new(|| {
         r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
         // Ids of cloud keys, and signed tokens.
         r"(?P<keep>)\b(?:(?:AKIA|ASIA|AROA|AIDA)[0-9A-Z]{16}|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*|gh[pousr]_[A-Za-z0-9]{20,})",
-        // `key=value` and `"key":"value"`; the key is judged by its name.
-        r#"(?P<key>[A-Za-z0-9_.%-]{2,128})(?P<between>\\?["']?\s*[=:]\s*)(?:\\?"(?P<quoted>[^"\\]*)\\?"|'(?P<single>[^']*)'|(?P<bare>[^\s"'&;,<>\\(){}\[\]]+))"#,
+        // `key=value` and `"key":"value"`. Only keys that sound secret match, so that a harmless key cannot swallow a URL
+        // with a secret in it.
+        concat!(
+            r"(?i)(?P<key>[a-z0-9_.%-]{0,128}",
+            r"(?:secret|passw(?:or)?d|passphrase|pwd|token|credential|authorization|jaas|signature|sas[._-]?tok",
+            r"|(?:access|api|account|private|encryption|signing|shared)[._-]?key)",
+            r#"[a-z0-9_.%-]{0,128})(?P<between>\\?["']?\s*[=:]\s*)"#,
+            r#"(?:\\?"(?P<quoted>[^"\\]*)\\?"|'(?P<single>[^']*)'|(?P<bare>[^\s"'&;,<>\\(){}\[\]]+))"#,
+        ),
     ]
     .map(|pattern| Regex::new(pattern).unwrap())
 });
@@ -60,13 +83,18 @@ pub fn text(text: &str) -> Cow<'_, str> {
     let [url, bearer, ids, pairs] = &*PATTERNS;
     let mut shown = Cow::Borrowed(text);
     for pattern in [url, bearer, ids] {
-        if let Cow::Owned(struck) = pattern.replace_all(&shown, |found: &Captures<'_>| format!("{}{STRUCK}", &found["keep"])) {
+        if let Cow::Owned(struck) =
+            pattern.replace_all(&shown, |found: &Captures<'_>| format!("{}{STRUCK}", &found["keep"]))
+        {
             shown = Cow::Owned(struck);
         }
     }
     let struck = pairs.replace_all(&shown, |found: &Captures<'_>| {
         let whole = &found[0];
-        let value = ["quoted", "single", "bare"].into_iter().find_map(|name| found.name(name)).filter(|v| !v.is_empty());
+        let value = ["quoted", "single", "bare"]
+            .into_iter()
+            .find_map(|name| found.name(name))
+            .filter(|v| !v.is_empty());
         match (value, found.get(0)) {
             // Only the value goes, so that quotes stay in pairs.
             (Some(value), Some(all)) if is_secret_key(&found["key"]) => {
@@ -89,12 +117,26 @@ mod tests {
     #[test]
     fn secret_keys_are_known_in_every_spelling() {
         for key in [
-            "fs.s3a.secret.key", "fs.s3a.access.key", "AWS_SECRET_ACCESS_KEY", "aws-session-token", "javax.jdo.option.ConnectionPassword",
-            "fs.azure.account.key.x.blob.core.windows.net", "hoodie.write.lock.dynamodb.secretKey", "apiKey", "db_passwd", "X-Amz-Signature",
+            "fs.s3a.secret.key",
+            "fs.s3a.access.key",
+            "AWS_SECRET_ACCESS_KEY",
+            "aws-session-token",
+            "javax.jdo.option.ConnectionPassword",
+            "fs.azure.account.key.x.blob.core.windows.net",
+            "hoodie.write.lock.dynamodb.secretKey",
+            "apiKey",
+            "db_passwd",
+            "X-Amz-Signature",
         ] {
             assert!(is_secret_key(key), "{key}");
         }
-        for key in ["hoodie.datasource.write.recordkey.field", "hoodie.table.version", "path", "server.token_file", "partition"] {
+        for key in [
+            "hoodie.datasource.write.recordkey.field",
+            "hoodie.table.version",
+            "path",
+            "server.token_file",
+            "partition",
+        ] {
             assert!(!is_secret_key(key), "{key}");
         }
     }
@@ -112,6 +154,7 @@ mod tests {
             format!(r#"{{\"password\": \"{secret}\"}}"#),
             format!("fs.s3a.secret.key={secret};x=y"),
             format!("password: '{secret}'"),
+            format!("java.io.IOException: GET https://h/f?X-Amz-Security-Token={secret}&a=1 failed"),
             format!("--conf spark.hadoop.fs.s3a.access.key={secret}"),
         ] {
             let shown = text(&given);

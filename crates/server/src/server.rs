@@ -48,7 +48,9 @@ pub struct Server {
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}: {source}; is another tms-server running, or is server.listen wrong?")]
+    #[error(
+        "cannot listen on {address}: {source}; is another tms-server running, or is server.listen wrong?"
+    )]
     Listen {
         /// Address.
         address: String,
@@ -263,7 +265,8 @@ fn node_row(config: &Config, address: SocketAddr, url: &str, clock: &dyn Clock) 
 /// Host name and port, with what a name cannot hold left out.
 fn default_name(address: SocketAddr) -> NodeName {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let plain: String = host.chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(50).collect();
+    let plain: String =
+        host.chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(50).collect();
     let host = if plain.is_empty() { "localhost" } else { &plain };
     format!("{host}-{}", address.port()).parse().unwrap_or_default()
 }

@@ -3,11 +3,12 @@
 /// Name of the store's file in the folder `store.path`.
 pub const FILE_NAME: &str = "tms.redb";
 
-/// Most bytes of pages that are kept in memory. redb's own default is 1 GiB; live data of 100,000 instances is about
-/// 150 MB, of which a working day touches a small part.
+/// Most bytes of pages that are kept in memory. redb's own default is 1 GiB; live data of 100,000 instances
+/// is about 150 MB, of which a working day touches a small part.
 pub const CACHE_BYTES: usize = 128 * 1024 * 1024;
 
-/// Mode of the folder, when it is made here: the rows name tables, and the folders of attempts lie beside them.
+/// Mode of the folder, when it is made here: the rows name tables, and the folders of attempts lie beside
+/// them.
 pub(crate) const FOLDER_MODE: u32 = 0o700;
 
 /// Mode of the file.

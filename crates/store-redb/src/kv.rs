@@ -1,4 +1,5 @@
-//! The ordered key-value trait on one redb file. Each commit is one write transaction, synced before it returns.
+//! The ordered key-value trait on one redb file. Each commit is one write transaction, synced before it
+//! returns.
 
 use std::cell::OnceCell;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -26,8 +27,8 @@ fn definition(keyspace: Keyspace) -> TableDefinition<'static, &'static [u8], &'s
     TableDefinition::new(keyspace.as_str())
 }
 
-/// One redb file. After an error of the disk redb refuses everything until the file is opened again, so the next call
-/// does that: a full disk heals without a restart of the server.
+/// One redb file. After an error of the disk redb refuses everything until the file is opened again, so the
+/// next call does that: a full disk heals without a restart of the server.
 pub struct RedbKv {
     file: PathBuf,
     database: RwLock<Option<Database>>,
@@ -85,7 +86,7 @@ impl RedbKv {
     fn reopen(&self) -> Result<(), KvError> {
         let mut slot = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
-            tracing::warn!(file = %self.file.display(), "Opening the store again after an error of the disk.");
+            tracing::warn!(file = %self.file.display(), "Opening the store again after a disk error.");
             *slot = Some(open_database(&self.file).map_err(of_database)?);
         }
         Ok(())
@@ -211,8 +212,8 @@ fn pair(row: Result<FoundRow<'_>, StorageError>) -> Result<Pair, KvError> {
     Ok((Bytes::copy_from_slice(key.value()), Bytes::copy_from_slice(value.value())))
 }
 
-/// Makes a whole new store under another name and links it to its own, so that a file of that name is always whole. A
-/// link, unlike a renaming, does not replace the file of a server that was faster.
+/// Makes a whole new store under another name and links it to its own, so that a file of that name is always
+/// whole. A link, unlike a renaming, does not replace the file of a server that was faster.
 fn create(folder: &Path, file: &Path) -> Result<(), Error> {
     let draft = folder.join(format!("{FILE_NAME}.{}.new", std::process::id()));
     let made = create_draft(&draft).and_then(|()| match std::fs::hard_link(&draft, file) {
@@ -253,8 +254,8 @@ fn builder() -> Builder {
     builder
 }
 
-/// redb trusts a file that was closed well and may panic at one that was damaged since; that must not end the server
-/// without saying which file it was.
+/// redb trusts a file that was closed well and may panic at one that was damaged since; that must not end the
+/// server without saying which file it was.
 fn open_database(file: &Path) -> Result<Database, DatabaseError> {
     catch_unwind(AssertUnwindSafe(|| builder().open(file))).unwrap_or_else(|_| {
         Err(DatabaseError::Storage(StorageError::Corrupted("redb could not make sense of it".to_owned())))

@@ -89,7 +89,11 @@ impl Drop for Twin {
 }
 
 fn split(bytes: &[u8]) -> Vec<OsString> {
-    bytes.split(|b| *b == 0).filter(|part| !part.is_empty()).map(|part| OsString::from_vec(part.to_vec())).collect()
+    bytes
+        .split(|b| *b == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| OsString::from_vec(part.to_vec()))
+        .collect()
 }
 
 fn find(tag: &str) -> Option<Driver> {
@@ -99,7 +103,9 @@ fn find(tag: &str) -> Option<Driver> {
         let arguments = split(&line);
         let is_java = arguments.first().is_some_and(|a| a.to_string_lossy().ends_with("/java"));
         let is_submit = arguments.iter().any(|a| a == "org.apache.spark.deploy.SparkSubmit");
-        if !is_java || !is_submit || !String::from_utf8_lossy(&line).contains(tag) {
+        // Spark's scripts first run a short JVM that only prints the command of the driver.
+        let is_launcher = arguments.iter().any(|a| a == "org.apache.spark.launcher.Main");
+        if !is_java || !is_submit || is_launcher || !String::from_utf8_lossy(&line).contains(tag) {
             continue;
         }
         let variables = std::fs::read(entry.path().join("environ")).ok()?;

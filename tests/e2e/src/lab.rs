@@ -156,8 +156,10 @@ impl Lab {
 /// The command of one write, for a writer that is not waited for.
 #[must_use]
 pub fn write_command(path: &Path, options: &[(String, String)], rows: &[Rows<'_>]) -> Value {
-    let options: serde_json::Map<String, Value> = options.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
-    let sets: Vec<Value> = rows.iter().map(|(first, last, ts, part)| json!([first, last, ts, part])).collect();
+    let options: serde_json::Map<String, Value> =
+        options.iter().map(|(k, v)| (k.clone(), json!(v))).collect();
+    let sets: Vec<Value> =
+        rows.iter().map(|(first, last, ts, part)| json!([first, last, ts, part])).collect();
     json!({"op": "write", "path": uri(path), "name": "t", "options": options, "sets": sets})
 }
 

@@ -148,7 +148,13 @@ impl Node {
     ///
     /// # Errors
     /// It was not within the limit; the text holds the instance, its log and the server's.
-    pub fn until(&self, action: &str, what: &str, limit: Duration, wanted: impl Fn(&Value) -> bool) -> Result<Value> {
+    pub fn until(
+        &self,
+        action: &str,
+        what: &str,
+        limit: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Result<Value> {
         let look = || self.instances(action).ok()?.into_iter().next().filter(|i| wanted(i));
         wait::until(what, limit, look, || self.story(action))
     }
@@ -166,13 +172,16 @@ impl Node {
     /// # Errors
     /// As [`Self::until`].
     pub fn until_attempt(&self, action: &str, state: &str, limit: Duration) -> Result<Value> {
-        self.until(action, &format!("an attempt of the {action} is {state}"), limit, |i| i["attempt"]["state"] == state)
+        self.until(action, &format!("an attempt of the {action} is {state}"), limit, |i| {
+            i["attempt"]["state"] == state
+        })
     }
 
     /// Everything about the newest instance of an action, for messages.
     #[must_use]
     pub fn story(&self, action: &str) -> String {
-        let Some(id) = self.instances(action).ok().and_then(|l| l.first().map(|i| i["id"].to_string())) else {
+        let Some(id) = self.instances(action).ok().and_then(|l| l.first().map(|i| i["id"].to_string()))
+        else {
             return format!("no {action} instance\n--- server\n{}", self.log_tail());
         };
         let id = id.trim_matches('"');

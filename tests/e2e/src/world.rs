@@ -130,18 +130,21 @@ pub fn clustering_writer(plans: bool) -> Vec<(String, String)> {
     joined(&[writer_lines(), lock_lines(), own])
 }
 
-static WORLDS: OnceLock<Mutex<Vec<(String, &'static Mutex<World>)>>> = OnceLock::new();
+/// A release and its world, which lives as long as the program.
+type Made = (String, &'static Mutex<World>);
+
+static WORLDS: OnceLock<Mutex<Vec<Made>>> = OnceLock::new();
 
 /// Returns the world of a release, made at its first use; cases of one release run one after another.
 ///
 /// # Panics
 /// Spark or the writer does not work.
-#[must_use]
 pub fn world(tools: &Tools, release: &str) -> MutexGuard<'static, World> {
     let mut worlds = WORLDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
     let found = worlds.iter().find(|(r, _)| r == release).map(|(_, w)| *w);
     let world = found.unwrap_or_else(|| {
-        let made = World::make(tools, release).unwrap_or_else(|e| panic!("cannot make the tables of {release}: {e:#}"));
+        let made = World::make(tools, release)
+            .unwrap_or_else(|e| panic!("cannot make the tables of {release}: {e:#}"));
         let kept: &'static Mutex<World> = Box::leak(Box::new(Mutex::new(made)));
         worlds.push((release.to_owned(), kept));
         kept
@@ -186,7 +189,14 @@ impl World {
         insert.extend(pairs(&[("hoodie.parquet.small.file.limit", "0")]));
         let insert = joined(&[insert, pairs(&[("hoodie.datasource.write.operation", "insert")])]);
         self.lab.write(&path, &insert, &[(200, 399, 1, None)])?;
-        expect_plan(&path, if table_version(&self.release) == 6 { ".replacecommit.requested" } else { ".clustering.requested" })?;
+        expect_plan(
+            &path,
+            if table_version(&self.release) == 6 {
+                ".replacecommit.requested"
+            } else {
+                ".clustering.requested"
+            },
+        )?;
         copy(&path, &path.with_extension("kept"))
     }
 
@@ -309,7 +319,8 @@ pub fn copy(from: &Path, to: &Path) -> Result<()> {
         if entry.file_type().context("cannot stat")?.is_dir() {
             copy(&entry.path(), &target)?;
         } else {
-            std::fs::copy(entry.path(), &target).with_context(|| format!("cannot copy {}", entry.path().display()))?;
+            std::fs::copy(entry.path(), &target)
+                .with_context(|| format!("cannot copy {}", entry.path().display()))?;
         }
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{TestProgram, build_tests, build_workspace, cargo, has_libraries};
+use crate::cargo::{TestProgram, build_tests, cargo, has_libraries};
 use crate::commands::faults::RELEASES;
 use crate::commands::{crash, quickstart, tidy};
 use crate::components::Components;
@@ -78,7 +78,6 @@ impl Plan<'_> {
         let (env, repo) = (self.env, self.repo);
         let is_built = self.stage("build", || {
             programs = build_tests(env, repo)?;
-            build_workspace(env, repo)?;
             Ok(Counts::default())
         })?;
         if is_whole {

@@ -30,8 +30,7 @@ pub(crate) struct Instance {
 
 impl Instance {
     fn parse(shown: &Value) -> Option<Self> {
-        let instance = &shown["instance"];
-        let text = |key: &str| instance[key].as_str();
+        let text = |key: &str| shown[key].as_str();
         let why: Vec<&str> =
             ["reason", "detail", "waits_for", "way_out"].into_iter().filter_map(text).collect();
         let events = shown["events"].as_array()?.iter().filter_map(event).collect();
@@ -142,7 +141,7 @@ mod tests {
     #[test]
     fn state_reason_and_events_are_read() {
         let shown = json!({
-            "instance": {"id": "l", "state": "parked", "reason": "no_lock", "detail": null, "way_out": "set x"},
+            "id": "l", "state": "parked", "reason": "no_lock", "detail": null, "way_out": "set x",
             "events": [
                 {"from": "", "to": "pending", "reason": "its plan was found"},
                 {"from": "pending", "to": "parked", "reason": null},
@@ -155,6 +154,6 @@ mod tests {
         for state in ["succeeded", "failed", "cancelled", "obsolete"] {
             assert!(Instance { state: state.to_owned(), ..instance.clone() }.is_ended());
         }
-        assert_eq!(Instance::parse(&json!({"instance": {"id": "l"}})), None);
+        assert_eq!(Instance::parse(&json!({"id": "l", "state": "active"})), None);
     }
 }

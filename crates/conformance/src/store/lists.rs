@@ -40,6 +40,26 @@ pub async fn pages_of_instances_are_complete(h: &impl StoreHarness) {
     assert!(seen.iter().rev().is_sorted(), "the newest come first");
 }
 
+/// Lists of more live and ended instances than one step reads of each are complete, whatever their mixture.
+pub async fn long_lists_are_complete(h: &impl StoreHarness) {
+    let store = h.store();
+    announce(&*store, "t").await;
+    let mut expected = Vec::new();
+    // 300 that end, 300 that live, then both in turns.
+    for (n, is_ended) in (0..900).map(|n| (n, n < 300 || (n >= 600 && n % 2 == 0))) {
+        let mut instance = pending(key("t", Action::Compaction, Some(&n.to_string())));
+        if is_ended {
+            instance = in_state(instance, InstanceState::Succeeded, n);
+        }
+        expected.push(insert(instance));
+    }
+    store.write(None, expected.clone()).await.unwrap();
+    let ids: Vec<InstanceId> = expected.iter().rev().map(|write| write.after.id).collect();
+    for limit in [7, 250, 1_000] {
+        assert_eq!(all_instances(&*store, &InstanceFilter::default(), limit).await, ids, "by {limit}");
+    }
+}
+
 /// a page of instances holds at most the limit
 pub async fn page_of_instances_holds_the_limit(h: &impl StoreHarness) {
     let store = h.store();

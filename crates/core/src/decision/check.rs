@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::model::action::Action;
+use crate::decision::job_options::LOCK_LINES;
+use crate::model::action::{Action, Instant};
 use crate::model::attempt::Expected;
 use crate::model::instance::{Instance, ParkReason, WaitReason};
 use crate::model::policy::{Concurrency, Effective, TakeOver};
@@ -31,6 +32,8 @@ pub struct Asked<'a> {
     pub effective: &'a Effective,
     /// What earlier looks saw.
     pub look: &'a LookState,
+    /// When a person acknowledged what is wrong with the table.
+    pub acknowledged_at: Option<Timestamp>,
     /// The timeline as it is now.
     pub sight: &'a Sight,
     /// The history holds the instant as completed.
@@ -93,7 +96,8 @@ fn is_completed(asked: &Asked<'_>) -> bool {
 
 /// What holds for every plan of the table.
 fn table_allows(asked: &Asked<'_>) -> Option<Verdict> {
-    if let Some(damage) = &asked.look.damage {
+    let is_open = |since| asked.acknowledged_at.is_none_or(|at| at <= since);
+    if let Some(damage) = asked.look.damage.as_ref().filter(|d| is_open(d.since)) {
         return Some(Verdict::Park(ParkReason::DamageSuspected, damage.reason.clone()));
     }
     if asked.sight.is_metadata_table {
@@ -112,7 +116,10 @@ fn table_allows(asked: &Asked<'_>) -> Option<Verdict> {
 fn plan_allows(asked: &Asked<'_>) -> Option<Verdict> {
     let action = asked.instance.key.action;
     if action == Action::LogCompaction {
-        return Some(Verdict::Park(ParkReason::LogCompaction, "no SQL procedure runs a log compaction".to_owned()));
+        return Some(Verdict::Park(
+            ParkReason::LogCompaction,
+            "no SQL procedure runs a log compaction".to_owned(),
+        ));
     }
     let instant = asked.instance.key.instant.as_ref()?;
     let plan = asked.sight.pending(action, instant)?;
@@ -129,15 +136,19 @@ fn concurrency_allows(asked: &Asked<'_>) -> Option<Verdict> {
     match asked.effective.concurrency {
         None if asked.sight.facts.metadata_table.is_some() => Some(Verdict::Park(
             ParkReason::NoLock,
-            "the table has a metadata table, and without a lock acknowledged rows were lost (measured on 0.15.0)"
-                .to_owned(),
+            format!(
+                "the table has a metadata table, and without a lock acknowledged rows were lost (measured on 0.15.0); \
+                 the lines of a locked writer: {LOCK_LINES}"
+            ),
         )),
         Some(Concurrency::Locked) => {
             if !asked.unlocked_writes.is_empty() {
                 let writes = asked.unlocked_writes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
                 return Some(Verdict::Park(
                     ParkReason::UnlockedWriter,
-                    format!("the running write {writes} has no heartbeat file, so its writer does not clean lazily"),
+                    format!(
+                        "the running write {writes} has no heartbeat file, so its writer does not clean lazily"
+                    ),
                 ));
             }
             lock_allows(asked)
@@ -168,7 +179,9 @@ fn overtaking_allows(asked: &Asked<'_>) -> Option<Verdict> {
             ParkReason::Overtaken,
             format!("commit {instant} touched file group {file_group} after the plan was made"),
         )),
-        Some(Overtaken::Unknown { reason }) => Some(Verdict::Park(ParkReason::OvertakenUnknown, reason.clone())),
+        Some(Overtaken::Unknown { reason }) => {
+            Some(Verdict::Park(ParkReason::OvertakenUnknown, reason.clone()))
+        }
         None => Some(Verdict::Park(ParkReason::OvertakenUnknown, "the loss guard was not asked".to_owned())),
     }
 }
@@ -183,32 +196,42 @@ fn runner_allows(asked: &Asked<'_>) -> Verdict {
         let is_explained = |instant| own == Some(instant) && (instance.has_called || instance.take_over);
         return match pending.find(|p| !is_explained(&p.instant)) {
             Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
-            Some(_) => foreign(asked),
+            Some(plan) => foreign(asked, &plan.instant),
             None if own.is_some() => Verdict::Go(Expected::InflightOfOurs),
             None => Verdict::Go(Expected::None),
         };
     }
-    let is_inflight = own.and_then(|i| asked.sight.pending(action, i)).is_some_and(|p| p.is_inflight);
-    if !is_inflight {
+    let Some(plan) = own.and_then(|i| asked.sight.pending(action, i)).filter(|p| p.is_inflight) else {
         return Verdict::Go(Expected::Requested);
-    }
+    };
     if instance.has_called || instance.take_over {
         return Verdict::Go(Expected::InflightOfOurs);
     }
-    foreign(asked)
+    foreign(asked, &plan.instant)
 }
 
-fn foreign(asked: &Asked<'_>) -> Verdict {
-    let Some(sign) = asked.sign else { return Verdict::WaitForeign(None) };
-    let silence = (asked.now - sign).to_std().unwrap_or_default();
+/// Waits until the other runner was silent for long enough. Without any sign of life that is counted from our first sight
+/// of the plan: a `requested` alone has none.
+fn foreign(asked: &Asked<'_>, instant: &Instant) -> Verdict {
+    let first_seen = asked
+        .look
+        .unserved
+        .iter()
+        .find(|u| u.action == asked.instance.key.action && u.instant == *instant)
+        .map(|u| u.since);
+    let Some(last) = asked.sign.or(first_seen) else { return Verdict::WaitForeign(None) };
+    let silence = (asked.now - last).to_std().unwrap_or_default();
     if silence < asked.effective.foreign_grace {
-        return Verdict::WaitForeign(Some(sign));
+        return Verdict::WaitForeign(asked.sign);
     }
     match asked.effective.take_over {
         TakeOver::AfterGrace => Verdict::Go(Expected::InflightOfOurs),
         TakeOver::Ask => Verdict::Park(
             ParkReason::ForeignRunner,
-            format!("somebody else began it and was silent since {}", sign.format("%Y-%m-%dT%H:%M:%SZ")),
+            format!("somebody else has it and was silent since {}", last.format("%Y-%m-%dT%H:%M:%SZ")),
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,7 +24,7 @@ const ALLOWED_PREFIXES: [&str; 9] = [
 ];
 
 /// Keys that TMS sets itself or that were measured to lose data or stop writers, with the reason.
-const REFUSED: [(&str, &str); 12] = [
+const REFUSED: [(&str, &str); 15] = [
     ("hoodie.write.concurrency.mode", "tables.concurrency sets it"),
     ("hoodie.cleaner.policy.failed.writes", "tables.concurrency sets it"),
     ("hoodie.clean.failed.writes.policy", "tables.concurrency sets it"),
@@ -40,6 +40,9 @@ const REFUSED: [(&str, &str); 12] = [
         "it destroys tables on 0.15.0 (measured)",
     ),
     ("hoodie.clustering.updates.strategy", "it belongs to the writer"),
+    ("hoodie.clustering.inline", "a job runs one plan and no other service"),
+    ("hoodie.clustering.schedule.inline", "a job runs one plan and no other service"),
+    ("hoodie.clustering.async.enabled", "a job runs one plan and no other service"),
 ];
 
 /// The lock provider that was measured; used unless `hudi.options` names another.
@@ -66,7 +69,9 @@ pub fn check_option(key: &str, value: &str) -> Result<(), BadOption> {
         return bad(why);
     }
     if !ALLOWED_PREFIXES.iter().any(|p| key.starts_with(p)) {
-        return bad("it is not on the allow list (locks, cleaning, compaction, clustering, memory, file sizes)");
+        return bad(
+            "it is not on the allow list (locks, cleaning, compaction, clustering, memory, file sizes)",
+        );
     }
     let key_ok = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if !key.bytes().all(key_ok) {
@@ -74,7 +79,9 @@ pub fn check_option(key: &str, value: &str) -> Result<(), BadOption> {
     }
     let value_ok = |b: u8| b.is_ascii_alphanumeric() || b"._:/@+ -".contains(&b);
     if value.len() > VALUE_BYTES_MAX || !value.bytes().all(value_ok) {
-        return bad("its value may hold at most 512 of a-z, A-Z, 0-9, blank and ._:/@+- (a comma would add options)");
+        return bad(
+            "its value may hold at most 512 of a-z, A-Z, 0-9, blank and ._:/@+- (a comma would add options)",
+        );
     }
     Ok(())
 }
@@ -168,7 +175,9 @@ mod tests {
     fn an_exclusive_job_has_none_of_the_lock_lines() {
         let own = effective(Some(Concurrency::Exclusive), &[("hoodie.write.lock.provider", "x.Y")]);
         let options = job_options(&own, &facts(6), Action::Clean).unwrap();
-        assert!(!options.keys().any(|k| k.contains("lock") || k.contains("concurrency") || k.contains("failed")));
+        assert!(
+            !options.keys().any(|k| k.contains("lock") || k.contains("concurrency") || k.contains("failed"))
+        );
         assert_eq!(options["hoodie.metadata.index.column.stats.enable"], "false");
     }
 

@@ -23,7 +23,9 @@ pub fn leave_allowed(verdict: &Verdict, expected: Expected) -> Result<(), NoLeav
             reason: "timeline_changed",
             detail: format!("the attempt was made for {expected:?}, the timeline now says {found:?}"),
         }),
-        Verdict::Completed => Err(NoLeave { reason: "completed", detail: "the instant is completed".to_owned() }),
+        Verdict::Completed => {
+            Err(NoLeave { reason: "completed", detail: "the instant is completed".to_owned() })
+        }
         Verdict::Missing => {
             Err(NoLeave { reason: "missing", detail: "the instant is not on the timeline".to_owned() })
         }

@@ -7,7 +7,7 @@ use chrono::TimeDelta;
 use crate::clock::Timestamp;
 use crate::decision::transition::{Change, Ending};
 use crate::model::action::{Action, Instant};
-use crate::model::id::QueueName;
+use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, InstanceKey, InstanceState, PlanSize, WaitReason};
 use crate::model::policy::{Effective, LookPolicy};
 use crate::model::request::Trigger;
@@ -16,6 +16,8 @@ use crate::timeline::{PlanSeen, Sight};
 
 /// Completions by somebody else after which the action counts as not handed over.
 pub const COMPLETED_BY_OTHERS_MAX: u32 = 2;
+/// How long after a look that missed it a cancelled clean still counts as news: longer than a look takes to read.
+const CANCEL_NOTICED: TimeDelta = TimeDelta::minutes(2);
 /// Most new instances that one look makes; a table with more pending plans gets the rest at its next look.
 pub const NEW_PER_LOOK_MAX: usize = 1_000;
 
@@ -34,6 +36,8 @@ pub struct Seen<'a> {
     pub tombstones: &'a BTreeSet<InstanceKey>,
     /// Instants of live instances, missing on the active timeline, that the history holds as completed.
     pub in_history: &'a BTreeSet<InstanceKey>,
+    /// The last clean that ended without an instant, when none is live.
+    pub last_clean: Option<&'a Instance>,
     /// The timeline.
     pub sight: &'a Sight,
     /// Graces.
@@ -61,6 +65,8 @@ pub struct Reconciled {
     pub is_not_handed_over: bool,
     /// Plans that stand although another look is due for more of them.
     pub has_more: bool,
+    /// Instances with a live attempt whose plan does not stand any more: to be judged now, whatever the engine says.
+    pub contradicted: Vec<InstanceId>,
 }
 
 /// Compares a look with what is stored.
@@ -73,6 +79,7 @@ pub fn reconcile(seen: &Seen<'_>) -> Reconciled {
         look_again: None,
         is_not_handed_over: false,
         has_more: false,
+        contradicted: Vec::new(),
     };
     out.state.looked = seen.touch;
     out.state.looked_at = Some(seen.now);
@@ -90,25 +97,25 @@ pub fn reconcile(seen: &Seen<'_>) -> Reconciled {
         live_instance(seen, instance, &mut out);
     }
     clean_due(seen, &mut out);
-    out.is_not_handed_over = out.state.n_completed_by_others >= COMPLETED_BY_OTHERS_MAX
-        && out.state.n_completed_by_others > seen.record.look.n_completed_by_others;
+    out.is_not_handed_over = out.state.n_completed_by_others >= COMPLETED_BY_OTHERS_MAX;
     out
 }
 
 /// Two completed files for one instant are the loudest alarm; each is raised once and stays until a person acknowledges.
 fn damage(seen: &Seen<'_>, out: &mut Reconciled) {
     let acknowledged = seen.record.table.acknowledged_at;
-    if let Some(damage) = &out.state.damage {
-        if acknowledged.is_some_and(|at| at >= damage.since) {
-            out.state.damage = None;
-        }
+    if let Some(damage) = &out.state.damage
+        && acknowledged.is_some_and(|at| at > damage.since)
+    {
+        out.state.damage = None;
     }
     for ((action, instant), files) in &seen.sight.completed {
         if *files < 2 || out.state.damage_seen.contains(instant) {
             continue;
         }
         out.state.damage_seen.push(instant.clone());
-        let reason = format!("{files} completed files for the {action} {instant}: two runners executed one plan");
+        let reason =
+            format!("{files} completed files for the {action} {instant}: two runners executed one plan");
         out.state.damage = Some(Damage { reason, since: seen.now });
     }
     let excess = out.state.damage_seen.len().saturating_sub(UNSERVED_MAX);
@@ -120,11 +127,8 @@ fn size_of(plan: &PlanSeen) -> PlanSize {
 }
 
 fn pending_plan(seen: &Seen<'_>, plan: &PlanSeen, live: &BTreeSet<&InstanceKey>, out: &mut Reconciled) {
-    let key = InstanceKey {
-        table: seen.record.table.id,
-        action: plan.action,
-        instant: Some(plan.instant.clone()),
-    };
+    let key =
+        InstanceKey { table: seen.record.table.id, action: plan.action, instant: Some(plan.instant.clone()) };
     if !seen.effective.actions.contains(&plan.action) {
         out.state.n_foreign_plans += 1;
         return;
@@ -162,7 +166,7 @@ fn pending_plan(seen: &Seen<'_>, plan: &PlanSeen, live: &BTreeSet<&InstanceKey>,
 /// Gives a new instance what its table's settings say.
 fn dress(seen: &Seen<'_>, instance: &mut Instance) {
     instance.priority = seen.effective.priority;
-    instance.queue = seen.record.table.settings.queue.clone().unwrap_or_else(QueueName::default);
+    instance.queue = seen.record.table.settings.queue.clone().unwrap_or_default();
 }
 
 fn unserved(seen: &Seen<'_>, out: &mut Reconciled) {
@@ -184,18 +188,27 @@ fn unserved(seen: &Seen<'_>, out: &mut Reconciled) {
 
 fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
     let mut change = |change, reason: &str| out.changes.push((instance.clone(), change, reason.to_owned()));
+    let action = instance.key.action;
     let Some(instant) = &instance.key.instant else {
         // The plan of a clean of ours appears while its driver holds leave: nothing was pending when leave was given.
         let is_ours = instance.live_attempt().is_some_and(|a| a.call_at.is_some());
-        if let (true, Some(plan)) = (is_ours, seen.sight.pending.iter().find(|p| p.action == instance.key.action)) {
+        let is_free = |p: &&PlanSeen| {
+            let key = InstanceKey { instant: Some(p.instant.clone()), ..instance.key.clone() };
+            p.action == action && !seen.ended.contains_key(&key) && !seen.live.iter().any(|i| i.key == key)
+        };
+        if let (true, Some(plan)) = (is_ours, seen.sight.pending.iter().find(is_free)) {
             change(Change::TakeInstant(plan.instant.clone()), "its plan appeared on the timeline");
+        } else if is_waiting_unreadable(seen, instance) {
+            change(Change::Delay(WaitReason::Ready, None), "the table can be read again");
         }
         return;
     };
     if instance.takes_slot() {
+        if instance.state == InstanceState::Active && seen.sight.pending(action, instant).is_none() {
+            out.contradicted.push(instance.id);
+        }
         return;
     }
-    let action = instance.key.action;
     if let Some(plan) = seen.sight.pending(action, instant) {
         let is_handed_over = seen.effective.actions.contains(&action);
         if !is_handed_over && instance.trigger != Trigger::Api {
@@ -207,6 +220,8 @@ fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
             change(Change::SeenPending(size_of(plan)), "its plan stands on the timeline");
         } else if instance.missed_since.is_some() {
             change(Change::SeenAgain, "its instant is there again");
+        } else if is_waiting_unreadable(seen, instance) {
+            change(Change::Delay(WaitReason::Ready, None), "the table can be read again");
         }
         return;
     }
@@ -215,7 +230,10 @@ fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
             change(Change::End(Ending::Succeeded, String::new()), "completed on the timeline");
         } else {
             let is_waiting = instance.state != InstanceState::Hinted;
-            change(Change::End(Ending::Succeeded, String::new()), "completed on the timeline by somebody else");
+            change(
+                Change::End(Ending::Succeeded, String::new()),
+                "completed on the timeline by somebody else",
+            );
             if is_waiting {
                 out.state.n_completed_by_others = out.state.n_completed_by_others.saturating_add(1);
             }
@@ -225,15 +243,38 @@ fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
     missed(seen, instance, out);
 }
 
+/// Tells whether it waits only for a table that this look could read again.
+fn is_waiting_unreadable(seen: &Seen<'_>, instance: &Instance) -> bool {
+    seen.record.look.trouble.is_some()
+        && matches!(
+            instance.state,
+            InstanceState::Pending { reason: WaitReason::Unreadable, not_before: Some(_) }
+        )
+}
+
+/// Since when an instant is missed. The time during which the table could not be read does not count for a named one.
+fn missed_since(seen: &Seen<'_>, instance: &Instance) -> Option<Timestamp> {
+    let since = instance.missed_since?;
+    match &seen.record.look.trouble {
+        Some(trouble) if instance.state == InstanceState::Hinted => {
+            Some(since + (seen.now - trouble.since.max(since)))
+        }
+        _ => Some(since),
+    }
+}
+
 /// Gone means absent twice, with a grace between, for a table that could be read.
 fn missed(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
     let is_hinted = instance.state == InstanceState::Hinted;
     let grace = if is_hinted { seen.policy.hint_grace } else { seen.policy.gone_grace };
     let grace = TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
-    match instance.missed_since {
+    match missed_since(seen, instance) {
         Some(since) if seen.now - since >= grace => {
-            let reason =
-                if is_hinted { "the instant never appeared on the timeline" } else { "the plan is gone from the timeline" };
+            let reason = if is_hinted {
+                "the instant never appeared on the timeline"
+            } else {
+                "the plan is gone from the timeline"
+            };
             out.changes.push((
                 instance.clone(),
                 Change::End(Ending::Obsolete, reason.to_owned()),
@@ -241,9 +282,9 @@ fn missed(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
             ));
         }
         since => {
-            if since.is_none() {
+            if since.is_none() || since != instance.missed_since {
                 let reason = "the timeline does not show its instant".to_owned();
-                out.changes.push((instance.clone(), Change::Missed, reason));
+                out.changes.push((instance.clone(), Change::Missed(since.unwrap_or(seen.now)), reason));
             }
             let again = since.unwrap_or(seen.now) + grace;
             out.look_again = Some(out.look_again.map_or(again, |t| t.min(again)));
@@ -258,6 +299,17 @@ fn clean_due(seen: &Seen<'_>, out: &mut Reconciled) {
     out.state.commits_since_clean = u32::try_from(n).unwrap_or(u32::MAX);
     let after = seen.effective.clean_after_commits;
     let has_live = seen.live.iter().any(|i| i.key.action == Action::Clean);
+    let is_cancelled = seen.last_clean.is_some_and(|clean| {
+        let looked_at = seen.record.look.looked_at;
+        clean.state == InstanceState::Cancelled
+            && looked_at.is_none_or(|at| clean.ended_at.is_some_and(|ended| ended + CANCEL_NOTICED >= at))
+    });
+    if let (true, Some(newest)) = (is_cancelled, seen.sight.commits.last()) {
+        // Held by a person: the next one after as many further commits.
+        out.state.cleaned_up_to = out.state.cleaned_up_to.clone().max(Some(newest.clone()));
+        out.state.commits_since_clean = 0;
+        return;
+    }
     if after == 0 || out.state.commits_since_clean < after || has_live {
         return;
     }
@@ -270,3 +322,6 @@ fn clean_due(seen: &Seen<'_>, out: &mut Reconciled) {
     dress(seen, &mut instance);
     out.create.push(instance);
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,8 +15,8 @@ const ERROR_BYTES_MAX: usize = 2_000;
 pub enum Change {
     /// Its plan was seen on the timeline.
     SeenPending(PlanSize),
-    /// A readable look missed its instant.
-    Missed,
+    /// Readable looks miss its instant since then.
+    Missed(Timestamp),
     /// Its instant is there again after a miss.
     SeenAgain,
     /// Its plan stands again, or a person wants it tried again.
@@ -192,9 +192,9 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
                 after.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
             }
         }
-        Change::Missed => after.missed_since = before.missed_since.or(Some(at)),
+        Change::Missed(since) => after.missed_since = before.missed_since.max(Some(since)),
         Change::SeenAgain => after.missed_since = None,
-        Change::Reopen { take_over } => reopen(&mut after, before, take_over).map_err(|w| refuse(w))?,
+        Change::Reopen { take_over } => reopen(&mut after, before, take_over).map_err(&refuse)?,
         Change::WaitForeign { sign } => {
             if !is_waiting || before.takes_slot() {
                 return Err(refuse("only a waiting instance waits for another runner"));
@@ -230,7 +230,7 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
             after.key.instant = Some(instant);
         }
         Change::PassedOver => after.n_passed_over = before.n_passed_over.saturating_add(1),
-        Change::Intend(attempt) => intend(&mut after, before, *attempt).map_err(|w| refuse(w))?,
+        Change::Intend(attempt) => intend(&mut after, before, *attempt).map_err(&refuse)?,
         Change::Succeeding => {
             if before.state != InstanceState::Active || !before.takes_slot() {
                 return Err(refuse("only an active instance is succeeding"));
@@ -238,7 +238,7 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
             after.state = InstanceState::Succeeding;
         }
         Change::Conclude(conclusion) => {
-            past_attempt = Some(conclude(&mut after, before, conclusion, at).map_err(|w| refuse(w))?);
+            past_attempt = Some(conclude(&mut after, before, conclusion, at).map_err(&refuse)?);
         }
         Change::End(ending, reason) => {
             if before.state.is_ended() || before.takes_slot() {
@@ -263,7 +263,7 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
                 after.cancel_asked = Some(ask);
             }
         }
-        of_attempt => change_attempt(&mut after, of_attempt, at).map_err(|w| refuse(w))?,
+        of_attempt => change_attempt(&mut after, of_attempt, at).map_err(refuse)?,
     }
     let is_event = state_word(before) != state_word(&after)
         || before.cancel_asked != after.cancel_asked
@@ -389,7 +389,8 @@ fn change_attempt(after: &mut Instance, change: Change, at: Timestamp) -> Result
             attempt.called_at = Some(at);
         }
         Change::Accepted(handle) => {
-            if matches!(attempt.state, AttemptState::Intended | AttemptState::Called | AttemptState::Unknown) {
+            if matches!(attempt.state, AttemptState::Intended | AttemptState::Called | AttemptState::Unknown)
+            {
                 attempt.state = AttemptState::Accepted;
                 attempt.accepted_at = Some(at);
             }
@@ -398,7 +399,10 @@ fn change_attempt(after: &mut Instance, change: Change, at: Timestamp) -> Result
         Change::Unknown => {
             if !matches!(
                 attempt.state,
-                AttemptState::Intended | AttemptState::Called | AttemptState::Accepted | AttemptState::Unknown
+                AttemptState::Intended
+                    | AttemptState::Called
+                    | AttemptState::Accepted
+                    | AttemptState::Unknown
             ) {
                 return Err("only an attempt without a holder becomes unknown");
             }
@@ -458,8 +462,13 @@ fn give_leave(attempt: &mut Attempt, run: &RunId, may_start: bool) -> Result<(),
         (Holder::None, AttemptState::Called | AttemptState::Unknown | AttemptState::Accepted) => {
             attempt.holder = Holder::Run(run.clone());
             attempt.state = AttemptState::Holding;
+            // A twin that left untouched may have said so before.
+            attempt.report = None;
             Ok(())
         }
         (Holder::None, _) => Err("the attempt was not submitted yet"),
     }
 }
+
+#[cfg(test)]
+mod tests;

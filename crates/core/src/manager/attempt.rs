@@ -177,7 +177,9 @@ impl AttemptManager {
         let effective = self.defaults.effective(&record.table.settings);
         let now = self.clock.now();
         let found = preflight(&*self.timelines, &record, instance, &effective, now).await.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, "check the table before leave").with("table", record.table.id).caused_by(e)
+            Error::new(ErrorKind::Unavailable, "check the table before leave")
+                .with("table", record.table.id)
+                .caused_by(e)
         })?;
         if let Err(refused) = leave_allowed(&found.verdict, attempt.expected) {
             return Ok(Err(refused));
@@ -186,7 +188,8 @@ impl AttemptManager {
             Ok(options) => options,
             Err(bad) => return Ok(Err(no_leave("bad_option", &format!("{}: {}", bad.key, bad.why)))),
         };
-        let run_timeout = self.engines.get(&attempt.engine).map_or(0, |e| e.capabilities().run_timeout.as_secs());
+        let run_timeout =
+            self.engines.get(&attempt.engine).map_or(0, |e| e.capabilities().run_timeout.as_secs());
         Ok(Ok(LeaveGrant {
             action: instance.key.action,
             base_path: record.spelling().to_owned(),
@@ -204,14 +207,23 @@ impl AttemptManager {
     ///
     /// # Errors
     /// As [`Self::leave`].
-    pub async fn progress(&self, tag: &Tag, token: &str, run: &RunId, progress: Progress) -> Result<bool, Error> {
+    pub async fn progress(
+        &self,
+        tag: &Tag,
+        token: &str,
+        run: &RunId,
+        progress: Progress,
+    ) -> Result<bool, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.authorized(tag, token).await?;
             let Some(attempt) = holder_of(&instance, tag, run) else { return Ok(true) };
             let stop = instance.cancel_asked.is_some() || attempt.n_kills > 0;
             let heard = Change::Heard(Some(progress.clone()));
             let Ok(applied) = apply(&instance, heard, self.clock.now()) else { return Ok(true) };
-            match self.store_change(&instance, applied.after, applied.is_event, "the driver spoke again").await {
+            match self
+                .store_change(&instance, applied.after, applied.is_event, "the driver spoke again")
+                .await
+            {
                 Err(e) if is_conflict(&e) => {}
                 Err(e) => return Err(e),
                 Ok(()) => return Ok(stop),
@@ -234,7 +246,8 @@ impl AttemptManager {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.authorized(tag, token).await?;
             let is_current = instance.live_attempt().is_some_and(|a| a.tag == *tag);
-            let is_other = instance.live_attempt().is_some_and(|a| matches!(&a.holder, Holder::Run(h) if h != run));
+            let is_other =
+                instance.live_attempt().is_some_and(|a| matches!(&a.holder, Holder::Run(h) if h != run));
             if !is_current || is_other {
                 return Ok(());
             }

@@ -182,8 +182,12 @@ impl InstanceManager {
             attempt: None,
             reason: "asked for".to_owned(),
         };
-        let write =
-            InstanceWrite { expect: Expect::Absent, after: instance, events: vec![event], past_attempt: None };
+        let write = InstanceWrite {
+            expect: Expect::Absent,
+            after: instance,
+            events: vec![event],
+            past_attempt: None,
+        };
         match self.store.write(None, vec![write]).await {
             Err(e) if is_conflict(&e) || e.kind() == ErrorKind::AlreadyExists => Ok(()),
             done => done.map(|_| ()),
@@ -242,7 +246,9 @@ impl InstanceManager {
                 Change::End(Ending::Cancelled, format!("cancelled by {by}"))
             };
             let applied = apply(&instance, change, now).map_err(|refused| {
-                Error::new(ErrorKind::Invalid, "cancel the instance").with("instance", id).with("reason", refused)
+                Error::new(ErrorKind::Invalid, "cancel the instance")
+                    .with("instance", id)
+                    .with("reason", refused)
             })?;
             match self.put(&instance, applied.after, by, &format!("{by} asked to cancel it")).await {
                 Err(e) if is_conflict(&e) => {}
@@ -263,7 +269,8 @@ impl InstanceManager {
     pub async fn retry(&self, id: InstanceId, take_over: bool, by: &str) -> Result<InstanceView, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.load(id).await?;
-            let refuse = |hint| Error::new(ErrorKind::Invalid, "retry the instance").with("instance", id).hint(hint);
+            let refuse =
+                |hint| Error::new(ErrorKind::Invalid, "retry the instance").with("instance", id).hint(hint);
             let needs_take_over = match instance.state {
                 InstanceState::WaitingForeign { .. } => true,
                 InstanceState::Parked { reason, .. } => {
@@ -275,7 +282,18 @@ impl InstanceManager {
             if needs_take_over && !take_over {
                 return Err(refuse("make sure that nothing else works on this plan, then use --take-over"));
             }
-            if let InstanceState::Parked { reason: ParkReason::DamageSuspected, .. } = instance.state {
+            let is_of_table = matches!(
+                instance.state,
+                InstanceState::Parked {
+                    reason: ParkReason::DamageSuspected | ParkReason::UnlockedWriter,
+                    ..
+                }
+            );
+            if is_of_table {
+                let record = self.tables.load(instance.key.table).await?;
+                if record.look.damage.is_some() && !take_over {
+                    return Err(refuse("the table may be damaged: check it, then use --take-over"));
+                }
                 self.tables.acknowledge(instance.key.table, by).await?;
             }
             let change = Change::Reopen { take_over };
@@ -319,7 +337,12 @@ impl InstanceManager {
     ///
     /// # Errors
     /// `NotFound` when there is no such attempt; `Unsupported` when its engine is not configured here.
-    pub async fn logs(&self, id: InstanceId, attempt: Option<u32>, bytes_max: usize) -> Result<LogTail, Error> {
+    pub async fn logs(
+        &self,
+        id: InstanceId,
+        attempt: Option<u32>,
+        bytes_max: usize,
+    ) -> Result<LogTail, Error> {
         let instance = self.load(id).await?;
         let wanted = attempt.unwrap_or(instance.n_attempts);
         let missing = || {
@@ -351,7 +374,13 @@ impl InstanceManager {
         })
     }
 
-    async fn put(&self, before: &Instance, after: Instance, by: &str, reason: &str) -> Result<Instance, Error> {
+    async fn put(
+        &self,
+        before: &Instance,
+        after: Instance,
+        by: &str,
+        reason: &str,
+    ) -> Result<Instance, Error> {
         let event = Event {
             at: after.updated_at,
             actor: Actor::User(by.to_owned()),
@@ -392,7 +421,12 @@ impl InstanceManager {
                 let record = self.store.get_table(table).await?;
                 let is_waiting = matches!(instance.state, InstanceState::Pending { .. });
                 let running = if is_waiting {
-                    self.store.live_of_table(table).await?.into_iter().find(Instance::takes_slot).map(|i| i.id)
+                    self.store
+                        .live_of_table(table)
+                        .await?
+                        .into_iter()
+                        .find(Instance::takes_slot)
+                        .map(|i| i.id)
                 } else {
                     None
                 };
@@ -423,10 +457,11 @@ fn waits_for(
     let until = |at: Option<crate::clock::Timestamp>| {
         at.map(|t| format!(", until {}", t.format("%Y-%m-%dT%H:%M:%SZ"))).unwrap_or_default()
     };
-    if let Some(trouble) = record.and_then(|r| r.look.trouble.as_ref()) {
-        if !instance.state.is_ended() && !instance.takes_slot() {
-            return Some(format!("the table to be readable: {}", trouble.error));
-        }
+    if let Some(trouble) = record.and_then(|r| r.look.trouble.as_ref())
+        && !instance.state.is_ended()
+        && !instance.takes_slot()
+    {
+        return Some(format!("the table to be readable: {}", trouble.error));
     }
     match &instance.state {
         InstanceState::Hinted => Some("its plan to appear on the timeline".to_owned()),

@@ -6,10 +6,10 @@ use crate::clock::Clock;
 use crate::decision::check::Verdict;
 use crate::decision::job_options::LOCK_LINES;
 use crate::error::Error;
+use crate::manager::ManagerParts;
 use crate::manager::instance::{InstanceManager, InstanceView};
 use crate::manager::request::RequestManager;
 use crate::manager::table::TableManager;
-use crate::manager::ManagerParts;
 use crate::model::action::{Action, Instant};
 use crate::model::id::TableId;
 use crate::model::instance::{Instance, InstanceKey, InstanceState, ParkReason, WaitReason};
@@ -140,7 +140,9 @@ impl MaintainedTableManager {
             Verdict::Go(_) => "would run".to_owned(),
             Verdict::Completed => "is completed".to_owned(),
             Verdict::Missing => "is gone".to_owned(),
-            Verdict::Park(reason, detail) => format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out()),
+            Verdict::Park(reason, detail) => {
+                format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out())
+            }
             Verdict::WaitForeign(_) => "waits: somebody else seems to run it".to_owned(),
             Verdict::Delay(..) => "waits: a lock is held, or a restore is under way".to_owned(),
         })
@@ -158,10 +160,15 @@ fn unsafe_settings(sight: &Sight, effective: &Effective) -> Vec<String> {
         ));
     }
     if effective.concurrency == Some(Concurrency::Exclusive) {
-        found.push("tables.concurrency is exclusive: no writer may write while TMS works on the table".to_owned());
+        found.push(
+            "tables.concurrency is exclusive: no writer may write while TMS works on the table".to_owned(),
+        );
     }
     if !crate::decision::check::TABLE_VERSIONS.contains(&sight.facts.table_version) {
-        found.push(format!("hoodie.table.version {} is not one of 6, 8, 9: nothing will run", sight.facts.table_version));
+        found.push(format!(
+            "hoodie.table.version {} is not one of 6, 8, 9: nothing will run",
+            sight.facts.table_version
+        ));
     }
     if sight.is_metadata_table {
         found.push("this is a metadata table: TMS never runs anything on it".to_owned());
@@ -175,10 +182,16 @@ fn warnings(record: &TableRecord, effective: &Effective) -> Vec<String> {
         found.push(format!("the table cannot be read: {}", trouble.error));
     }
     if let Some(damage) = &record.look.damage {
-        found.push(format!("the table may be damaged: {}; {}", damage.reason, ParkReason::DamageSuspected.way_out()));
+        found.push(format!(
+            "the table may be damaged: {}; {}",
+            damage.reason,
+            ParkReason::DamageSuspected.way_out()
+        ));
     }
     if record.look.n_completed_by_others >= crate::decision::reconcile::COMPLETED_BY_OTHERS_MAX {
-        found.push("somebody else executes this table's plans: the action is not really handed over".to_owned());
+        found.push(
+            "somebody else executes this table's plans: the action is not really handed over".to_owned(),
+        );
     }
     let has_metadata_table = record.look.facts.as_ref().is_some_and(|f| f.metadata_table.is_some());
     if effective.concurrency.is_none() && has_metadata_table {

@@ -64,7 +64,9 @@ impl QueueManager {
             let queues = self.store.queues().await?;
             let known = queues.iter().find(|q| q.name == *name);
             if known.is_none() && queues.len() >= QUEUES_MAX {
-                return Err(Error::new(ErrorKind::Invalid, "make the queue").with("queue", name).hint("too many queues"));
+                return Err(Error::new(ErrorKind::Invalid, "make the queue")
+                    .with("queue", name)
+                    .hint("too many queues"));
             }
             let mut queue = known.cloned().unwrap_or_else(|| Queue::new(name.clone()));
             queue.limit = change.limit.unwrap_or(queue.limit);

@@ -112,7 +112,10 @@ impl RequestManager {
             table_name: request.table_name.filter(|n| !n.is_empty()),
             hints,
             queue,
-            execution_engine: request.execution_engine.filter(|e| !e.is_empty()).map(|e| e.to_ascii_lowercase()),
+            execution_engine: request
+                .execution_engine
+                .filter(|e| !e.is_empty())
+                .map(|e| e.to_ascii_lowercase()),
             trigger: request.trigger,
             at: self.clock.now(),
             touch: true,

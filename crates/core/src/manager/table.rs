@@ -109,7 +109,12 @@ impl TableManager {
     ///
     /// # Errors
     /// `NotFound`; `Invalid` when an option is refused.
-    pub async fn update_settings(&self, id: TableId, settings: TableSettings, by: &str) -> Result<TableRecord, Error> {
+    pub async fn update_settings(
+        &self,
+        id: TableId,
+        settings: TableSettings,
+        by: &str,
+    ) -> Result<TableRecord, Error> {
         check_settings(&settings)?;
         self.change(id, by, |table| table.settings = settings.clone()).await
     }
@@ -158,7 +163,12 @@ impl TableManager {
         self.load(id).await
     }
 
-    async fn change(&self, id: TableId, by: &str, change: impl Fn(&mut Table) + Send) -> Result<TableRecord, Error> {
+    async fn change(
+        &self,
+        id: TableId,
+        by: &str,
+        change: impl Fn(&mut Table) + Send,
+    ) -> Result<TableRecord, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let record = self.load(id).await?;
             let mut table = record.table.clone();

@@ -117,6 +117,7 @@ impl ParkReason {
                 | Self::UnfencedUnknown
                 | Self::RestoredStore
                 | Self::TagTaken
+                | Self::UnlockedWriter
                 | Self::DamageSuspected
         )
     }

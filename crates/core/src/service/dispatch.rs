@@ -1,5 +1,6 @@
 //! Starts attempts: chooses, checks the timeline, stores the intent, calls the engine.
 
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, AlertKind};
-use crate::decision::board::Choice;
+use crate::decision::board::{Choice, Chosen, EngineLimit, Limits};
 use crate::decision::check::Verdict;
 use crate::decision::job_options::job_options;
 use crate::decision::retry::backoff;
@@ -23,6 +24,7 @@ use crate::model::attempt::{
 };
 use crate::model::id::{EngineName, InstanceId, Tag};
 use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
+use crate::model::policy::{Concurrency, Effective};
 use crate::model::table::TableRecord;
 use crate::preflight::preflight;
 use crate::service::leader::Leader;
@@ -31,10 +33,14 @@ use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
 use crate::timeline::Sight;
 
-/// Submissions at once; each may hold a child process of the engine.
-pub const SUBMITS_AT_ONCE_MAX: usize = 16;
+/// Submissions to one engine at once; each may hold a child process of the engine. One that stalls holds up no other engine.
+pub const SUBMITS_AT_ONCE_MAX: u32 = 16;
 /// Choices of one pass.
 const CHOICES_MAX: usize = 64;
+/// Pause of an instance that could not be started for a reason that could not be stored either: the store is away.
+const FAILED_PAUSE: Duration = Duration::from_secs(2);
+/// Times that the call is stored again when somebody writes between intent and call.
+const CALL_RETRIES_MAX: usize = 16;
 /// Longest sleep without a pass: queues change on any node, and reach the leader within a second.
 const PASS_EVERY_MAX: Duration = Duration::from_secs(1);
 /// Wait before an instance whose table cannot be read is tried again.
@@ -58,6 +64,7 @@ impl LeaderService for DispatchService {
 
 async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     let mut submits: JoinSet<()> = JoinSet::new();
+    let mut engine_of: HashMap<tokio::task::Id, EngineName> = HashMap::new();
     loop {
         if let Err(error) = leader.absorb().await {
             tracing::warn!(%error, "Failed to read changed instances.");
@@ -65,13 +72,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
         if let Err(error) = leader.reload_queues().await {
             tracing::warn!(%error, "Failed to read the queues.");
         }
-        let room = SUBMITS_AT_ONCE_MAX.saturating_sub(submits.len()).min(CHOICES_MAX);
-        // Reserved in the same breath, so that the next choice counts them before their intent is stored.
-        let chosen = leader.board_with_limits(|board, limits| {
-            let chosen = board.choose(limits, leader.clock.now(), room);
-            chosen.start.iter().for_each(|choice| board.reserve(choice.id, &choice.engine));
-            chosen
-        });
+        let chosen = choose(&leader, &engine_of);
         for id in chosen.no_engine {
             park_without_engine(&leader, id).await;
         }
@@ -83,7 +84,9 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                 continue;
             };
             let held = Arc::clone(&leader);
-            submits.spawn(async move { start(&held, instance, choice, turn).await });
+            let engine = choice.engine.clone();
+            let task = submits.spawn(async move { start(&held, instance, choice, turn).await });
+            engine_of.insert(task.id(), engine);
         }
         let until_due = leader.board(|board| board.next_due(leader.clock.now()));
         let sleep = until_due
@@ -92,11 +95,35 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => break,
             () = leader.wakes.dispatch.woken() => {}
-            _ = submits.join_next(), if !submits.is_empty() => {}
+            Some(ended) = submits.join_next_with_id(), if !submits.is_empty() => {
+                let id = ended.as_ref().map_or_else(tokio::task::JoinError::id, |(id, ())| *id);
+                engine_of.remove(&id);
+            }
             () = tokio::time::sleep(sleep) => {}
         }
     }
     submits.shutdown().await;
+}
+
+/// Chooses what starts now.
+fn choose(leader: &Leader, engine_of: &HashMap<tokio::task::Id, EngineName>) -> Chosen {
+    let mut under_way: BTreeMap<&EngineName, u32> = BTreeMap::new();
+    for engine in engine_of.values() {
+        *under_way.entry(engine).or_default() += 1;
+    }
+    leader.board_with_limits(|board, limits| {
+        let limit = |name: &EngineName, limit: &EngineLimit| {
+            let room = SUBMITS_AT_ONCE_MAX.saturating_sub(under_way.get(name).copied().unwrap_or(0));
+            let running_max = limit.running_max.min(board.running_of_engine(name).saturating_add(room));
+            EngineLimit { running_max, ..*limit }
+        };
+        let engines = limits.engines.iter().map(|(name, l)| (name.clone(), limit(name, l))).collect();
+        let limits = Limits { queues: limits.queues, engines: &engines };
+        let chosen = board.choose(&limits, leader.clock.now(), CHOICES_MAX);
+        // Reserved in the same breath, so that the next choice counts them before their intent is stored.
+        chosen.start.iter().for_each(|choice| board.reserve(choice.id, &choice.engine));
+        chosen
+    })
 }
 
 async fn park_without_engine(leader: &Leader, id: InstanceId) {
@@ -109,25 +136,34 @@ async fn park_without_engine(leader: &Leader, id: InstanceId) {
 
 async fn start(leader: &Arc<Leader>, instance: Instance, choice: Choice, turn: Turn) {
     let done = check_and_submit(leader, &instance, &choice).await;
-    if done.as_ref().is_err_and(|e| !matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced)) {
-        put_off(leader, &instance).await;
-    }
-    leader.board(|board| board.release(choice.id));
+    let is_put_off = !is_trouble(&done) || put_off(leader, &instance).await;
     drop(turn);
     report(leader, &instance, done);
+    if !is_put_off {
+        // Its place is kept that long: a store that is away must not be asked in a loop.
+        tokio::time::sleep(FAILED_PAUSE).await;
+    }
+    leader.board(|board| board.release(choice.id));
     leader.wakes.dispatch.wake();
 }
 
+fn is_trouble(done: &Result<(), Error>) -> bool {
+    done.as_ref().is_err_and(|e| !matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced))
+}
+
 /// Takes an instance that cannot be started now from the top of the choice, or one bad table would be chosen for ever.
-async fn put_off(leader: &Leader, instance: &Instance) {
-    let Some(now) = leader.board(|board| board.get(instance.id).cloned()) else { return };
+/// False when that could not be stored.
+async fn put_off(leader: &Leader, instance: &Instance) -> bool {
+    let Some(now) = leader.board(|board| board.get(instance.id).cloned()) else { return true };
     if !matches!(now.state, InstanceState::Pending { .. }) {
-        return;
+        return true;
     }
     let again = leader.clock.now() + TimeDelta::from_std(UNREADABLE_AGAIN).unwrap_or(TimeDelta::MAX);
     let change = Change::Delay(WaitReason::Unreadable, Some(again));
-    let done = leader.step(&now, change, "it could not be started").await;
-    report(leader, instance, done.map(|_| ()));
+    let done = leader.step(&now, change, "it could not be started").await.map(|_| ());
+    let is_stored = !is_trouble(&done);
+    report(leader, instance, done);
+    is_stored
 }
 
 fn report(leader: &Leader, instance: &Instance, done: Result<(), Error>) {
@@ -151,14 +187,19 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
     let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
     let effective = leader.policies.defaults.effective(&record.table.settings);
     let now = leader.clock.now();
+    if let Some(trouble) = record.look.trouble.as_ref().filter(|t| t.not_before > now) {
+        // The table has its back-off; the look that can read it again lets this one go on.
+        let change = Change::Delay(WaitReason::Unreadable, Some(trouble.not_before));
+        leader.step(&instance, change, &trouble.error).await?;
+        return Ok(());
+    }
+    if let Some(detail) = held_by_writer(leader, &record, &instance, &effective) {
+        leader.step(&instance, Change::Park(ParkReason::UnlockedWriter, detail.clone()), &detail).await?;
+        return Ok(());
+    }
     let found = match preflight(&*leader.timelines, &record, &instance, &effective, now).await {
         Ok(found) => found,
-        Err(error) => {
-            let again = now + TimeDelta::from_std(UNREADABLE_AGAIN).unwrap_or(TimeDelta::MAX);
-            leader.step(&instance, Change::Delay(WaitReason::Unreadable, Some(again)), &error.to_string()).await?;
-            leader.look_by(instance.key.table, again);
-            return Ok(());
-        }
+        Err(error) => return delay_unreadable(leader, &instance, &error).await,
     };
     let expected = match found.verdict {
         Verdict::Go(expected) => expected,
@@ -171,7 +212,13 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
         Verdict::Missing => {
             // The look decides whether it is gone; until then it is not chosen again.
             let again = now + TimeDelta::seconds(5);
-            leader.step(&instance, Change::Delay(WaitReason::Ready, Some(again)), "its plan was not on the timeline").await?;
+            leader
+                .step(
+                    &instance,
+                    Change::Delay(WaitReason::Ready, Some(again)),
+                    "its plan was not on the timeline",
+                )
+                .await?;
             leader.look_by(instance.key.table, now);
             return Ok(());
         }
@@ -180,7 +227,9 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
             return Ok(());
         }
         Verdict::WaitForeign(sign) => {
-            leader.step(&instance, Change::WaitForeign { sign }, "an inflight that no attempt of ours explains").await?;
+            leader
+                .step(&instance, Change::WaitForeign { sign }, "an inflight that no attempt of ours explains")
+                .await?;
             leader.look_by(instance.key.table, next_foreign_look(&effective, sign, now));
             return Ok(());
         }
@@ -197,8 +246,46 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
     submit(leader, &record, &instance, choice, &found.sight, expected).await
 }
 
+async fn delay_unreadable(leader: &Leader, instance: &Instance, error: &Error) -> Result<(), Error> {
+    let now = leader.clock.now();
+    let again = now + TimeDelta::from_std(UNREADABLE_AGAIN).unwrap_or(TimeDelta::MAX);
+    leader.step(instance, Change::Delay(WaitReason::Unreadable, Some(again)), &error.to_string()).await?;
+    leader.look_by(instance.key.table, now);
+    Ok(())
+}
+
+/// A writer that betrayed itself as not locked holds every locked job of its table until a person has said so, also while
+/// no write of it runs.
+fn held_by_writer(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: &Instance,
+    effective: &Effective,
+) -> Option<String> {
+    if effective.concurrency != Some(Concurrency::Locked) {
+        return None;
+    }
+    let acknowledged = record.table.acknowledged_at;
+    leader.board(|board| {
+        board.of_table(record.table.id).filter(|other| other.id != instance.id).find_map(|other| match &other
+            .state
+        {
+            InstanceState::Parked { reason: ParkReason::UnlockedWriter, since, detail }
+                if acknowledged.is_none_or(|at| at <= *since) =>
+            {
+                Some(detail.clone())
+            }
+            _ => None,
+        })
+    })
+}
+
 /// A plan that was completed by somebody else while we were about to run it, more than once, is an alarm.
-async fn note_completed_by_other(leader: &Leader, record: &TableRecord, instance: &Instance) -> Result<(), Error> {
+async fn note_completed_by_other(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: &Instance,
+) -> Result<(), Error> {
     if instance.has_called {
         return Ok(());
     }
@@ -232,24 +319,18 @@ async fn submit(
         leader.step(instance, Change::End(Ending::Cancelled, reason.clone()), &reason).await?;
         return Ok(());
     }
-    let versions = leader.timelines.versions(&record.table.base_path).await?;
+    let versions = match leader.timelines.versions(&record.table.base_path).await {
+        Ok(versions) => versions,
+        Err(error) => return delay_unreadable(leader, instance, &error).await,
+    };
     let token = SecretString::from(hex::encode(rand::random::<[u8; 32]>()));
     let attempt = attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
     let tag = attempt.tag.clone();
     let Some(intended) = leader.step(instance, Change::Intend(Box::new(attempt)), "chosen").await? else {
         return Ok(());
     };
-    for id in &choice.passed_over {
-        if let Some(other) = leader.board(|board| board.get(*id).cloned()) {
-            match leader.step(&other, Change::PassedOver, "another action went first").await {
-                Err(e) if e.kind() != ErrorKind::Conflict => return Err(e),
-                _ => {}
-            }
-        }
-    }
-    let Some(called) = leader.step(&intended, Change::Called, "the engine is called").await? else {
-        return revoke_uncalled(leader, &intended).await;
-    };
+    let Some(called) = call(leader, intended).await? else { return Ok(()) };
+    pass_over(leader, choice).await;
     leader.forget_watch(called.id);
     leader.watch(called.id, |_| ());
     let can = engine.capabilities();
@@ -270,19 +351,46 @@ async fn submit(
     settle_outcome(leader, &*engine, called.id, &job.tag, outcome).await
 }
 
-/// A cancel came between the two writes: the engine was never called, so no driver exists.
-async fn revoke_uncalled(leader: &Leader, intended: &Instance) -> Result<(), Error> {
-    let Some(now) = leader.refresh(intended.id).await? else { return Ok(()) };
-    if now.attempt_state() != Some(AttemptState::Intended) {
-        return Ok(());
+/// Stores that the engine is called. `None`: somebody wanted its end in between, and got it.
+async fn call(leader: &Leader, intended: Instance) -> Result<Option<Instance>, Error> {
+    let mut intended = intended;
+    for _ in 0..CALL_RETRIES_MAX {
+        if intended.cancel_asked.is_some() {
+            revoke_uncalled(leader, &intended).await?;
+            return Ok(None);
+        }
+        match leader.step(&intended, Change::Called, "the engine is called").await {
+            Ok(called) => return Ok(called),
+            Err(e) if e.kind() == ErrorKind::Conflict => {}
+            Err(e) => return Err(e),
+        }
+        match leader.refresh(intended.id).await? {
+            Some(now) if now.attempt_state() == Some(AttemptState::Intended) => intended = now,
+            _ => return Ok(None),
+        }
     }
+    Ok(None)
+}
+
+/// Counts for the others of the table that this one went first. Nothing hangs on a count that is lost.
+async fn pass_over(leader: &Leader, choice: &Choice) {
+    for id in &choice.passed_over {
+        let Some(other) = leader.board(|board| board.get(*id).cloned()) else { continue };
+        if let Err(error) = leader.step(&other, Change::PassedOver, "another action went first").await {
+            tracing::debug!(instance = %id, %error, "Failed to count that another action went first.");
+        }
+    }
+}
+
+/// A cancel came between the two writes: the engine was never called, so no driver exists.
+async fn revoke_uncalled(leader: &Leader, now: &Instance) -> Result<(), Error> {
     let conclusion = Conclusion {
         closing: Closing::Revoked,
         end: AttemptEnd::Cancelled,
         next: Next::Cancelled,
         reason: "cancelled before the engine was called".to_owned(),
     };
-    leader.step(&now, Change::Conclude(conclusion), "cancelled before the engine was called").await?;
+    leader.step(now, Change::Conclude(conclusion), "cancelled before the engine was called").await?;
     Ok(())
 }
 
@@ -345,7 +453,9 @@ async fn settle_outcome(
             found if matches!(found.state, JobState::Queued | JobState::Running | JobState::Ended { .. }) => {
                 SubmitOutcome::Accepted(found.handle.unwrap_or_default())
             }
-            found if matches!(found.state, JobState::Absent { is_proof: true, .. }) => SubmitOutcome::Refused { reason },
+            found if matches!(found.state, JobState::Absent { is_proof: true, .. }) => {
+                SubmitOutcome::Refused { reason }
+            }
             _ => SubmitOutcome::Unknown { reason },
         },
         other => other,
@@ -356,7 +466,9 @@ async fn settle_outcome(
             return Ok(());
         }
         let (change, reason) = match &outcome {
-            SubmitOutcome::Accepted(handle) => (Change::Accepted(handle.clone()), "the engine has it".to_owned()),
+            SubmitOutcome::Accepted(handle) => {
+                (Change::Accepted(handle.clone()), "the engine has it".to_owned())
+            }
             SubmitOutcome::Unknown { reason } => {
                 if instance.attempt_state() != Some(AttemptState::Called) {
                     return Ok(());

@@ -95,7 +95,9 @@ async fn watch_tables(leader: &Leader) -> Result<(), Error> {
     }
     let now = leader.clock.now();
     for action in Action::ALL {
-        let age = oldest.get(&action).map_or(0.0, |since| (now - *since).to_std().unwrap_or_default().as_secs_f64());
+        let age = oldest
+            .get(&action)
+            .map_or(0.0, |since| (now - *since).to_std().unwrap_or_default().as_secs_f64());
         metrics::gauge!("tms_oldest_unserved_plan_seconds", "action" => action.as_str()).set(age);
     }
     Ok(())

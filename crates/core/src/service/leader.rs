@@ -12,8 +12,9 @@ use crate::decision::board::{Board, EngineLimit};
 use crate::decision::transition::{Change, apply, state_word};
 use crate::engine::Engines;
 use crate::error::{Error, ErrorKind};
+use crate::model::attempt::{Attempt, AttemptState};
 use crate::model::event::{Actor, Event, cut};
-use crate::model::id::{EngineName, Incarnation, InstanceId, QueueName, TableId, Term};
+use crate::model::id::{EngineName, Incarnation, InstanceId, QueueName, TableId, Tag, Term};
 use crate::model::instance::{Instance, InstanceState};
 use crate::model::policy::{HistoryPolicy, LookPolicy, RetryPolicy, TableDefaults};
 use crate::model::queue::Queue;
@@ -57,7 +58,31 @@ pub struct Watch {
     pub unreachable: Duration,
     /// When the engine was first not reached, while it is so.
     pub unreachable_since: Option<Duration>,
+    /// The timeline contradicts the attempt: look at its table from then on.
+    pub look_at: Option<Duration>,
+    /// No other look at its table before then: the last one gave no verdict.
+    pub look_not_before: Option<Duration>,
 }
+
+/// A job of a revoked attempt that may still be alive. It can touch nothing; it is ended and then forgotten.
+#[derive(Clone, Debug)]
+pub(crate) struct Orphan {
+    /// Engine that has it.
+    pub(crate) engine: EngineName,
+    /// What the engine calls it, when known.
+    pub(crate) handle: Option<String>,
+    /// Its instance, for people.
+    pub(crate) instance: InstanceId,
+    /// When it was revoked.
+    pub(crate) since: Duration,
+    /// When it was first found alive after that.
+    pub(crate) alive_since: Option<Duration>,
+    /// When it is looked up next.
+    pub(crate) look_at: Duration,
+}
+
+/// Orphans that are remembered; a further one still gets no leave, and ends by itself.
+const ORPHANS_MAX: usize = 10_000;
 
 /// The state of one term.
 #[derive(Debug)]
@@ -89,6 +114,7 @@ pub struct Leader {
     queues: Mutex<BTreeMap<QueueName, Queue>>,
     watches: Mutex<HashMap<InstanceId, Watch>>,
     due: Mutex<Due>,
+    orphans: Mutex<BTreeMap<Tag, Orphan>>,
 }
 
 #[derive(Debug, Default)]
@@ -152,24 +178,32 @@ impl Leader {
             queues: Mutex::default(),
             watches: Mutex::default(),
             due: Mutex::default(),
+            orphans: Mutex::default(),
         });
         leader.reload().await?;
         Ok(leader)
     }
 
-    /// Reads the live set and the queues anew.
+    /// Reads the live set and the queues anew. Others go on meanwhile, so what they wrote is kept.
     pub(crate) async fn reload(&self) -> Result<(), Error> {
-        let mut board = Board::new();
+        let mut seen = BTreeSet::new();
         let mut cursor: Option<String> = None;
         loop {
             let page = self.store.live_instances(cursor.as_deref(), PAGE_MAX).await?;
-            page.items.into_iter().for_each(|instance| board.put(instance));
+            seen.extend(page.items.iter().map(|instance| instance.id));
+            self.catch_up(&page.items);
             match page.next {
                 Some(next) => cursor = Some(next),
                 None => break,
             }
         }
-        *lock(&self.board) = board;
+        let unseen: Vec<InstanceId> = self.board(|board| {
+            let all = InstanceState::WORDS.iter().flat_map(|word| board.in_state(word));
+            all.map(|i| i.id).filter(|id| !seen.contains(id)).collect()
+        });
+        for id in unseen {
+            self.refresh(id).await?;
+        }
         self.reload_queues().await
     }
 
@@ -180,16 +214,23 @@ impl Leader {
         Ok(())
     }
 
-    /// Brings the live set up to what Managers wrote.
+    /// Brings the live set up to what Managers wrote. What cannot be read now is read by the next pass.
     pub(crate) async fn absorb(&self) -> Result<(), Error> {
         let (changed, is_overflown) = self.wakes.take_instances();
         if is_overflown {
-            return self.reload().await;
+            return self.reload().await.inspect_err(|_| self.wakes.put_back(changed, true));
         }
+        let mut done = Ok(());
         for id in changed {
-            self.refresh(id).await?;
+            if let Err(error) = self.refresh(id).await {
+                // A row that can never be read must not be asked for again and again.
+                if error.is_transient() {
+                    self.wakes.put_back([id], false);
+                }
+                done = Err(error);
+            }
         }
-        Ok(())
+        done
     }
 
     /// Reads one instance anew; the store is the truth.
@@ -205,6 +246,17 @@ impl Leader {
             }
         }
         Ok(found)
+    }
+
+    /// Puts live rows that were just read into the live set, where it has none or older ones.
+    pub(crate) fn catch_up(&self, rows: &[Instance]) {
+        self.board(|board| {
+            for row in rows {
+                if board.get(row.id).is_none_or(|known| known.version < row.version) {
+                    board.put(row.clone());
+                }
+            }
+        });
     }
 
     /// Works on the live set; short, without waiting.
@@ -235,9 +287,16 @@ impl Leader {
 
     /// Has a table looked at not later than `at`.
     pub(crate) fn look_by(&self, table: TableId, at: Timestamp) {
+        if self.plan_look(table, at) {
+            self.wakes.timeline.wake();
+        }
+    }
+
+    /// Notes that a table is to be looked at not later than `at`, without a wake; tells whether that is news.
+    pub(crate) fn plan_look(&self, table: TableId, at: Timestamp) -> bool {
         let mut due = lock(&self.due);
         match due.by_table.get(&table).copied() {
-            Some(old) if old <= at => return,
+            Some(old) if old <= at => return false,
             Some(old) => {
                 due.by_time.remove(&(old, table));
             }
@@ -245,8 +304,7 @@ impl Leader {
         }
         due.by_table.insert(table, at);
         due.by_time.insert((at, table));
-        drop(due);
-        self.wakes.timeline.wake();
+        true
     }
 
     /// Takes away the tables whose look is due, at most `limit`.
@@ -318,7 +376,12 @@ impl Leader {
     ///
     /// # Errors
     /// `Conflict` when somebody else changed it (the live set is brought up to date), `Fenced` when the term is over.
-    pub(crate) async fn step(&self, before: &Instance, change: Change, reason: &str) -> Result<Option<Instance>, Error> {
+    pub(crate) async fn step(
+        &self,
+        before: &Instance,
+        change: Change,
+        reason: &str,
+    ) -> Result<Option<Instance>, Error> {
         let Some(write) = self.write_of(before, change, reason) else {
             self.refresh(before.id).await?;
             return Ok(None);
@@ -384,9 +447,38 @@ impl Leader {
             if !instance.takes_slot() {
                 self.forget_watch(instance.id);
             }
+            if let Some(attempt) = &write.past_attempt {
+                self.note_orphan(instance.id, attempt);
+            }
             self.alert_of(instance);
         }
         Ok(Some(written))
+    }
+
+    /// Remembers the job of an attempt that was revoked while its engine may still run it.
+    fn note_orphan(&self, instance: InstanceId, attempt: &Attempt) {
+        if attempt.state != AttemptState::Revoked || attempt.called_at.is_none() || attempt.ended_at.is_some()
+        {
+            return;
+        }
+        let mut orphans = lock(&self.orphans);
+        if orphans.len() < ORPHANS_MAX {
+            let since = self.clock.monotonic();
+            let orphan = Orphan {
+                engine: attempt.engine.clone(),
+                handle: attempt.handle.clone(),
+                instance,
+                since,
+                alive_since: None,
+                look_at: since,
+            };
+            orphans.insert(attempt.tag.clone(), orphan);
+        }
+    }
+
+    /// Works on the orphans; short, without waiting.
+    pub(crate) fn orphans<T>(&self, work: impl FnOnce(&mut BTreeMap<Tag, Orphan>) -> T) -> T {
+        work(&mut lock(&self.orphans))
     }
 
     /// Raises and clears the alarms that an instance's state stands for.
@@ -425,13 +517,16 @@ impl Leader {
 fn count(instance: &Instance, event: &Event) {
     let action = instance.key.action.as_str();
     let engine = instance.attempt.as_ref().map_or_else(|| "none".to_owned(), |a| a.engine.to_string());
-    metrics::counter!("tms_transitions_total", "action" => action, "to" => instance.state.as_str()).increment(1);
+    metrics::counter!("tms_transitions_total", "action" => action, "to" => instance.state.as_str())
+        .increment(1);
     let seconds = |from: Timestamp| (event.at - from).to_std().unwrap_or_default().as_secs_f64();
     match (&instance.state, &instance.attempt) {
         (InstanceState::Active, Some(attempt)) if event.to.ends_with("/intended") => {
-            metrics::counter!("tms_attempts_total", "action" => action, "engine" => engine.clone()).increment(1);
+            metrics::counter!("tms_attempts_total", "action" => action, "engine" => engine.clone())
+                .increment(1);
             if attempt.number > 1 {
-                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine.clone()).increment(1);
+                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine.clone())
+                    .increment(1);
             }
             metrics::histogram!("tms_scheduling_seconds", "action" => action, "engine" => engine)
                 .record(seconds(instance.created_at));
@@ -441,7 +536,8 @@ fn count(instance: &Instance, event: &Event) {
                 .record(seconds(attempt.intended_at));
         }
         (InstanceState::Succeeded, attempt) => {
-            metrics::counter!("tms_succeeded_total", "action" => action, "engine" => engine.clone()).increment(1);
+            metrics::counter!("tms_succeeded_total", "action" => action, "engine" => engine.clone())
+                .increment(1);
             if let Some(leave_at) = attempt.as_ref().and_then(|a| a.leave_at) {
                 metrics::histogram!("tms_run_seconds", "action" => action, "engine" => engine)
                     .record(seconds(leave_at));

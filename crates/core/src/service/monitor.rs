@@ -5,19 +5,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt, StreamExt};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::alert::{Alert, AlertKind};
 use crate::engine::{Engine, Found, JobRef, JobState};
 use crate::error::{Error, ErrorKind};
 use crate::model::attempt::AttemptState;
-use crate::model::id::EngineName;
+use crate::model::id::{EngineName, Tag};
 use crate::model::instance::{Instance, InstanceState};
 use crate::service::leader::Leader;
 use crate::service::{Held, LeaderService, Loop};
 
 pub mod act;
 pub mod conclude;
+mod orphans;
 
 /// Pace of polling while attempts are live.
 const POLL_EVERY: Duration = Duration::from_secs(1);
@@ -27,6 +31,8 @@ const IDLE_EVERY: Duration = Duration::from_secs(5);
 const POLL_BATCH_MAX: usize = 1_000;
 /// Longest poll call.
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Look-ups by tag at once.
+const FIND_AT_ONCE_MAX: usize = 32;
 /// Judgements at once.
 const JUDGE_AT_ONCE_MAX: usize = 32;
 /// Shortest pause between two passes, whatever wakes.
@@ -50,8 +56,14 @@ impl LeaderService for MonitorService {
 
 async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     let mut judging: JoinSet<()> = JoinSet::new();
+    let mut reached: BTreeMap<EngineName, bool> = BTreeMap::new();
     loop {
-        let n_live = match pass(&leader, &mut judging).await {
+        // An engine may take its time to answer; the end of the term does not wait for it.
+        let passed = tokio::select! {
+            () = stop.cancelled() => break,
+            passed = pass(&leader, &mut judging, &mut reached) => passed,
+        };
+        let n_live = match passed {
             Ok(n_live) => n_live,
             Err(error) => {
                 tracing::warn!(%error, "A pass of the monitor failed.");
@@ -75,8 +87,15 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
 }
 
 /// One pass over all live attempts; returns how many there are.
-async fn pass(leader: &Arc<Leader>, judging: &mut JoinSet<()>) -> Result<usize, Error> {
-    leader.absorb().await?;
+async fn pass(
+    leader: &Arc<Leader>,
+    judging: &mut JoinSet<()>,
+    reached: &mut BTreeMap<EngineName, bool>,
+) -> Result<usize, Error> {
+    if let Err(error) = leader.absorb().await {
+        // What could not be read is read by the next pass; the others are watched all the same.
+        tracing::warn!(%error, "Failed to read changed instances.");
+    }
     let live: Vec<Instance> = leader.board(|board| board.with_live_attempt().cloned().collect());
     let mut by_engine: BTreeMap<EngineName, Vec<Instance>> = BTreeMap::new();
     for instance in live.iter().filter(|i| i.takes_slot()) {
@@ -88,6 +107,7 @@ async fn pass(leader: &Arc<Leader>, judging: &mut JoinSet<()>) -> Result<usize, 
         let engine = leader.engines.get(&name).cloned();
         for chunk in instances.chunks(POLL_BATCH_MAX) {
             let says = poll(leader, engine.as_deref(), chunk).await;
+            note_reached(leader, reached, &name, &says);
             for (instance, found) in chunk.iter().zip(says) {
                 if is_quiet(leader, instance, &found) {
                     continue;
@@ -115,57 +135,92 @@ async fn pass(leader: &Arc<Leader>, judging: &mut JoinSet<()>) -> Result<usize, 
             }
         }
     }
+    orphans::watch(leader).await;
     Ok(live.len())
+}
+
+/// Tells people when an engine does not answer, and when it does again.
+fn note_reached(
+    leader: &Leader,
+    reached: &mut BTreeMap<EngineName, bool>,
+    name: &EngineName,
+    says: &[Found],
+) {
+    let silent = says.iter().find_map(|found| match &found.state {
+        JobState::Unreachable { reason } => Some(reason),
+        _ => None,
+    });
+    let answers = says.iter().any(|found| !matches!(found.state, JobState::Unreachable { .. }));
+    if reached.insert(name.clone(), answers) == Some(answers) {
+        return;
+    }
+    match silent.filter(|_| !answers) {
+        Some(reason) => leader.alerts.raise(&Alert {
+            kind: AlertKind::EngineTrouble,
+            subject: name.to_string(),
+            text: format!("the engine {name} has live attempts and does not answer: {reason}"),
+        }),
+        None => leader.alerts.clear(AlertKind::EngineTrouble, name.as_str()),
+    }
 }
 
 /// Asks an engine about many attempts: one call for those it has named, a look-up by tag for the others.
 async fn poll(leader: &Leader, engine: Option<&dyn Engine>, chunk: &[Instance]) -> Vec<Found> {
     let Some(engine) = engine else {
-        let reason = "the engine is not configured any more".to_owned();
-        let gone = Found { state: JobState::Unreachable { reason }, handle: None };
-        return vec![gone; chunk.len()];
+        return vec![unreachable("the engine is not configured any more".to_owned()); chunk.len()];
     };
-    let named: Vec<JobRef> = chunk.iter().filter_map(|i| named_ref(i)).collect();
+    let named: Vec<JobRef> = chunk.iter().filter_map(named_ref).collect();
     let started = leader.clock.monotonic();
     let polled = match tokio::time::timeout(POLL_TIMEOUT, engine.poll(&named)).await {
         Ok(states) if states.len() == named.len() => states,
-        Ok(_) => vec![JobState::Unreachable { reason: "the engine answered for other jobs".to_owned() }; named.len()],
-        Err(_) => vec![JobState::Unreachable { reason: format!("no answer within {POLL_TIMEOUT:?}") }; named.len()],
+        Ok(_) => vec![
+            JobState::Unreachable { reason: "the engine answered for other jobs".to_owned() };
+            named.len()
+        ],
+        Err(_) => {
+            vec![JobState::Unreachable { reason: format!("no answer within {POLL_TIMEOUT:?}") }; named.len()]
+        }
     };
-    metrics::histogram!("tms_poll_seconds").record(leader.clock.monotonic().saturating_sub(started).as_secs_f64());
+    metrics::histogram!("tms_poll_seconds")
+        .record(leader.clock.monotonic().saturating_sub(started).as_secs_f64());
     let mut polled = polled.into_iter();
-    let mut found = Vec::with_capacity(chunk.len());
+    let mut answers: Vec<BoxFuture<'_, Found>> = Vec::with_capacity(chunk.len());
     for instance in chunk {
-        found.push(match (named_ref(instance), &instance.attempt) {
-            (Some(job), _) => Found {
-                state: polled.next().unwrap_or(JobState::Unreachable { reason: "no answer".to_owned() }),
-                handle: job.handle,
-            },
-            (None, Some(attempt)) => {
-                match tokio::time::timeout(POLL_TIMEOUT, engine.find(&attempt.tag, attempt.handle.as_deref())).await {
-                    Ok(found) => found,
-                    Err(_) => Found {
-                        state: JobState::Unreachable { reason: format!("no answer within {POLL_TIMEOUT:?}") },
-                        handle: None,
-                    },
-                }
+        answers.push(match (named_ref(instance), &instance.attempt) {
+            (Some(job), _) => {
+                let state = polled.next().unwrap_or(JobState::Unreachable { reason: "no answer".to_owned() });
+                ready(Found { state, handle: job.handle }).boxed()
             }
-            (None, None) => {
-                Found { state: JobState::Unreachable { reason: "no attempt".to_owned() }, handle: None }
-            }
+            (None, Some(attempt)) => find(engine, &attempt.tag, attempt.handle.as_deref()).boxed(),
+            (None, None) => ready(unreachable("no attempt".to_owned())).boxed(),
         });
     }
-    found
+    // One that hangs does not hold up the others.
+    futures::stream::iter(answers).buffered(FIND_AT_ONCE_MAX).collect().await
+}
+
+/// Looks one job up by its tag.
+async fn find(engine: &dyn Engine, tag: &Tag, handle: Option<&str>) -> Found {
+    match tokio::time::timeout(POLL_TIMEOUT, engine.find(tag, handle)).await {
+        Ok(found) => found,
+        Err(_) => unreachable(format!("no answer within {POLL_TIMEOUT:?}")),
+    }
+}
+
+fn unreachable(reason: String) -> Found {
+    Found { state: JobState::Unreachable { reason }, handle: None }
 }
 
 fn named_ref(instance: &Instance) -> Option<JobRef> {
     let attempt = instance.live_attempt()?;
-    let is_unclear = matches!(attempt.state, AttemptState::Intended | AttemptState::Called | AttemptState::Unknown);
+    let is_unclear =
+        matches!(attempt.state, AttemptState::Intended | AttemptState::Called | AttemptState::Unknown);
     let handle = attempt.handle.clone().filter(|_| !is_unclear)?;
     Some(JobRef { tag: attempt.tag.clone(), handle: Some(handle) })
 }
 
-/// Tells whether nothing new can follow: it runs, its driver speaks or has not asked for leave yet, nobody wants its end.
+/// Tells whether nothing new can follow: the engine vouches for it, nothing contradicts it, nobody wants its end. A driver
+/// that is silent while its engine says that it runs stays what it is.
 fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
     let Some(attempt) = instance.live_attempt() else { return true };
     let Some(engine) = leader.engines.get(&attempt.engine) else { return false };
@@ -180,11 +235,15 @@ fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
         _ => false,
     };
     let started = attempt.called_at.unwrap_or(attempt.intended_at);
+    // Noted at every poll, so that silence counts from the last word and not from the first doubt.
+    act::heard_recently(leader, instance, can.heartbeat_silence);
     let is_in_time = (leader.clock.now() - started).to_std().unwrap_or_default() < can.run_timeout;
-    leader.watch(instance.id, |watch| {
+    let now = leader.clock.monotonic();
+    let is_contradicted = leader.watch(instance.id, |watch| {
         if !matches!(found.state, JobState::Unreachable { .. }) {
             watch.unreachable_since = None;
         }
+        watch.look_at.is_some_and(|at| at <= now)
     });
-    is_calm && is_known && is_in_time && act::heard_recently(leader, instance, can.heartbeat_silence)
+    is_calm && !is_contradicted && is_known && is_in_time
 }

@@ -55,7 +55,10 @@ pub async fn run_node(parts: NodeParts, shutdown: CancellationToken) {
         match outcome {
             Ok(()) => wait = RESTART_FIRST,
             Err(error) => {
-                tracing::error!(error = error.chain(), "A term could not start or ended badly; trying again.");
+                tracing::error!(
+                    error = error.chain(),
+                    "A term could not start or ended badly; trying again."
+                );
                 // Leadership that cannot be used is given up, so that another node can try.
                 parts.election.resign().await;
                 tokio::select! {
@@ -92,7 +95,11 @@ async fn lead(
         match service.initialize(&leader).await {
             Ok(started) => held.push(started),
             Err(error) => {
-                tracing::error!(service = service.name(), error = error.chain(), "A Service could not start.");
+                tracing::error!(
+                    service = service.name(),
+                    error = error.chain(),
+                    "A Service could not start."
+                );
                 failed = Some(error);
                 break;
             }

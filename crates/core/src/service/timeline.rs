@@ -1,5 +1,7 @@
 //! Looks at touched, silent and due tables, and turns pending plans into instances. Only it makes live instances of plans.
 
+mod recheck;
+
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +13,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
-use crate::decision::check::Verdict;
 use crate::decision::reconcile::{Reconciled, Seen, reconcile};
 use crate::decision::retry::backoff;
-use crate::decision::transition::{Change, Ending};
 use crate::error::{Error, ErrorKind};
+use crate::model::action::Action;
 use crate::model::id::TableId;
-use crate::model::instance::{Instance, InstanceKey, InstanceState};
+use crate::model::instance::{Instance, InstanceKey};
 use crate::model::policy::{Effective, RetryPolicy};
 use crate::model::table::{LookTrouble, TableRecord};
-use crate::preflight::preflight;
 use crate::service::leader::Leader;
+use crate::service::monitor::conclude;
 use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
 use crate::store::{Intent, PAGE_MAX};
@@ -35,10 +36,14 @@ const TROUBLE_FIRST: Duration = Duration::from_secs(2);
 const TROUBLE_MAX: Duration = Duration::from_secs(600);
 /// Failed looks after which people are told.
 const TROUBLE_ALARM_AFTER: u32 = 3;
+/// Pause after a pass that the store failed.
+const FAILED_PAUSE: Duration = Duration::from_millis(500);
 /// Most intents that one pass takes.
 const INTENTS_MAX: usize = 1_000;
 /// Longest sleep without a pass.
 const PASS_EVERY_MAX: Duration = Duration::from_secs(60);
+/// Pause before what could not be read, or was changed by somebody else meanwhile, is tried again.
+const AGAIN_SOON: TimeDelta = TimeDelta::milliseconds(500);
 
 /// Looks at tables.
 #[derive(Debug, Default)]
@@ -59,31 +64,46 @@ impl LeaderService for TimelineService {
 async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     let mut looks: JoinSet<TableId> = JoinSet::new();
     let mut waiting: VecDeque<TableId> = VecDeque::new();
+    // Tables that wait for their look or are being looked at.
     let mut known: HashSet<TableId> = HashSet::new();
     let mut next_scan = leader.clock.monotonic();
-    if let Err(error) = schedule_silent(&leader).await {
-        tracing::error!(%error, "Failed to schedule looks at silent tables.");
-    }
+    let mut is_scheduled = false;
     loop {
-        let is_scan = leader.clock.monotonic() >= next_scan;
-        match gather(&leader, is_scan).await {
-            Ok(found) => {
-                for table in found {
-                    if waiting.len() < QUEUE_MAX && known.insert(table) {
-                        waiting.push_back(table);
-                    }
-                }
-                if is_scan {
-                    next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
+        if !is_scheduled {
+            match schedule_silent(&leader).await {
+                Ok(()) => is_scheduled = true,
+                Err(error) => {
+                    tracing::warn!(%error, "Failed to schedule looks at silent tables; it is tried again.")
                 }
             }
-            Err(error) => tracing::warn!(%error, "Failed to find tables to look at."),
+        }
+        // While enough waits, more of it would only be read again and again.
+        if waiting.len() < LOOKS_AT_ONCE_MAX {
+            let is_scan = leader.clock.monotonic() >= next_scan;
+            match gather(&leader, is_scan, &known).await {
+                Ok(found) => {
+                    for table in found {
+                        if waiting.len() >= QUEUE_MAX {
+                            leader.plan_look(table, leader.clock.now() + AGAIN_SOON);
+                        } else if known.insert(table) {
+                            waiting.push_back(table);
+                        }
+                    }
+                    if is_scan {
+                        next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "Failed to find tables to look at.");
+                    tokio::time::sleep(FAILED_PAUSE).await;
+                }
+            }
         }
         while looks.len() < LOOKS_AT_ONCE_MAX {
             let Some(table) = waiting.pop_front() else { break };
-            known.remove(&table);
             let Some(turn) = leader.turns.try_take(table) else {
-                leader.look_by(table, leader.clock.now() + TimeDelta::milliseconds(200));
+                known.remove(&table);
+                leader.plan_look(table, leader.clock.now() + TimeDelta::milliseconds(200));
                 continue;
             };
             let held = Arc::clone(&leader);
@@ -92,11 +112,17 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                 table
             });
         }
-        let sleep = pause(&leader, next_scan, !waiting.is_empty());
+        let sleep = if is_scheduled { pause(&leader, next_scan, !waiting.is_empty()) } else { FAILED_PAUSE };
         tokio::select! {
             () = stop.cancelled() => break,
             () = leader.wakes.timeline.woken() => {}
-            _ = looks.join_next(), if !looks.is_empty() => {}
+            Some(ended) = looks.join_next(), if !looks.is_empty() => match ended {
+                Ok(table) => {
+                    known.remove(&table);
+                }
+                // Which one panicked is not told; a table that is known wrongly would never be looked at again.
+                Err(_) => known = waiting.iter().copied().collect(),
+            },
             () = tokio::time::sleep(sleep) => {}
         }
     }
@@ -105,23 +131,30 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
 
 fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
     let until_scan = next_scan.saturating_sub(leader.clock.monotonic());
-    let until_due = leader.next_due().map_or(PASS_EVERY_MAX, |at| (at - leader.clock.now()).to_std().unwrap_or_default());
+    let until_due =
+        leader.next_due().map_or(PASS_EVERY_MAX, |at| (at - leader.clock.now()).to_std().unwrap_or_default());
     // With all look slots taken the end of a look comes first; a due table must not make the loop spin.
     let floor = if is_busy { Duration::from_millis(100) } else { Duration::from_millis(5) };
     until_scan.min(until_due).min(PASS_EVERY_MAX).max(floor)
 }
 
-/// Finds the tables to look at: touched ones by level, due ones, and those that somebody asked for.
-async fn gather(leader: &Leader, is_scan: bool) -> Result<Vec<TableId>, Error> {
-    let mut found: BTreeSet<TableId> = leader.wakes.take_tables();
+/// Finds the tables to look at: touched ones by level, due ones, and those that somebody asked for; without those that are
+/// `known` to wait or to be looked at, which are found again afterwards.
+async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Result<Vec<TableId>, Error> {
+    // What is taken away from wakes and intents becomes due, so that an error further down loses nothing.
+    let now = leader.clock.now();
+    for table in leader.wakes.take_tables() {
+        leader.plan_look(table, now);
+    }
     for intent in leader.store.take_intents(leader.term, INTENTS_MAX).await? {
         match intent {
             Intent::Look(table) => {
-                found.insert(table);
+                leader.plan_look(table, now);
             }
             Intent::Instance(id) => leader.wakes.instance_changed(id),
         }
     }
+    let mut found: BTreeSet<TableId> = BTreeSet::new();
     let mut after = None;
     loop {
         let page = leader.store.touched(after, PAGE_MAX).await?;
@@ -140,18 +173,30 @@ async fn gather(leader: &Leader, is_scan: bool) -> Result<Vec<TableId>, Error> {
             }
         });
     }
-    found.extend(leader.take_due(leader.clock.now(), QUEUE_MAX));
+    let now = leader.clock.now();
+    for table in leader.take_due(now, QUEUE_MAX) {
+        if known.contains(&table) {
+            // Asked for during its look: another one afterwards.
+            leader.plan_look(table, now + TimeDelta::milliseconds(200));
+        } else {
+            found.insert(table);
+        }
+    }
     // A table in trouble keeps its back-off whatever asks for it; it comes back by its due time.
     let mut ready = Vec::with_capacity(found.len());
-    let now = leader.clock.now();
-    for table in found {
+    for table in found.into_iter().filter(|table| !known.contains(table)) {
         match leader.table(table).await {
             Ok(Some(record)) => match &record.look.trouble {
-                Some(trouble) if trouble.not_before > now => leader.look_by(table, trouble.not_before),
+                Some(trouble) if trouble.not_before > now => {
+                    leader.plan_look(table, trouble.not_before);
+                }
                 _ => ready.push(table),
             },
             Ok(None) => {}
-            Err(error) => tracing::error!(table = %table, %error, "Failed to read a table's row."),
+            Err(error) => {
+                tracing::error!(table = %table, %error, "Failed to read a table's row.");
+                leader.plan_look(table, now + TimeDelta::seconds(5));
+            }
         }
     }
     Ok(ready)
@@ -209,6 +254,8 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
         Err(error) => return trouble(leader, &record, &error).await,
     };
     let live = leader.store.live_of_table(table).await?;
+    // By level too: an instance whose write was done and whose answer was lost is not in the live set yet.
+    leader.catch_up(&live);
     let mut ended = BTreeMap::new();
     let mut tombstones = BTreeSet::new();
     for plan in &sight.pending {
@@ -232,6 +279,12 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
             in_history.insert(instance.key.clone());
         }
     }
+    let is_clean_live = live.iter().any(|i| i.key.action == Action::Clean);
+    let last_clean = if effective.clean_after_commits > 0 && !is_clean_live {
+        leader.store.find_instance(&InstanceKey { table, action: Action::Clean, instant: None }).await?
+    } else {
+        None
+    };
     let lock_since = leader.timelines.lock_since(path).await.unwrap_or(None);
     let seen = Seen {
         record: &record,
@@ -240,6 +293,7 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
         ended: &ended,
         tombstones: &tombstones,
         in_history: &in_history,
+        last_clean: last_clean.as_ref(),
         sight: &sight,
         policy: &leader.policies.look,
         touch: record.touch.touch,
@@ -273,8 +327,12 @@ async fn finish(
     alarms(leader, record, &found.state, found.is_not_handed_over);
     if leader.commit(table, found.state.clone(), writes).await?.is_none() {
         // Somebody wrote in between: the same look again, on what is stored now.
-        leader.look_by(table, leader.clock.now());
+        leader.look_by(table, leader.clock.now() + AGAIN_SOON);
         return Ok(());
+    }
+    for id in found.contradicted {
+        let now = leader.clock.monotonic();
+        leader.watch(id, |watch| watch.look_at.get_or_insert(now).to_owned());
     }
     leader.wakes.dispatch.wake();
     leader.wakes.monitor.wake();
@@ -286,17 +344,34 @@ async fn finish(
     }
     let Some(record) = leader.table(table).await? else { return Ok(()) };
     leader.look_by(table, heartbeat_due(leader, &record));
-    recheck(leader, &record, effective).await
+    for instance in leader.board(|board| running_of(board, table)) {
+        conclude::note_rollbacks(leader, &instance).await?;
+    }
+    recheck::recheck(leader, &record, effective).await
 }
 
-fn alarms(leader: &Leader, record: &TableRecord, state: &crate::model::table::LookState, is_not_handed_over: bool) {
+/// The instances of a table whose driver was told to make its call.
+fn running_of(board: &crate::decision::board::Board, table: TableId) -> Vec<Instance> {
+    let has_called = |i: &&Instance| i.live_attempt().is_some_and(|a| a.call_at.is_some());
+    board.of_table(table).filter(has_called).cloned().collect()
+}
+
+fn alarms(
+    leader: &Leader,
+    record: &TableRecord,
+    state: &crate::model::table::LookState,
+    is_not_handed_over: bool,
+) {
     let subject = record.table.id.to_string();
     leader.alerts.clear(AlertKind::TableUnreadable, &subject);
     match &state.damage {
         Some(damage) => leader.alerts.raise(&Alert {
             kind: AlertKind::DamageSuspected,
             subject: subject.clone(),
-            text: format!("{} may be damaged: {}. Every clean of it is held", record.table.base_path, damage.reason),
+            text: format!(
+                "{} may be damaged: {}. Every clean of it is held",
+                record.table.base_path, damage.reason
+            ),
         }),
         None => leader.alerts.clear(AlertKind::DamageSuspected, &subject),
     }
@@ -304,88 +379,29 @@ fn alarms(leader: &Leader, record: &TableRecord, state: &crate::model::table::Lo
         leader.alerts.raise(&Alert {
             kind: AlertKind::NotHandedOver,
             subject,
-            text: format!("somebody else executes plans of {}: hand over only what no writer executes", record.table.base_path),
+            text: format!(
+                "somebody else executes plans of {}: hand over only what no writer executes",
+                record.table.base_path
+            ),
         });
     }
-}
-
-/// Looks again at what is parked or waits for another runner: the cause may be gone.
-pub(crate) async fn recheck(leader: &Leader, record: &TableRecord, effective: &Effective) -> Result<(), Error> {
-    let waiting: Vec<Instance> = leader.board(|board| {
-        board
-            .of_table(record.table.id)
-            .filter(|i| matches!(i.state, InstanceState::Parked { .. } | InstanceState::WaitingForeign { .. }))
-            .cloned()
-            .collect()
-    });
-    for instance in waiting {
-        let is_for_person =
-            matches!(instance.state, InstanceState::Parked { reason, .. } if reason.needs_person());
-        let now = leader.clock.now();
-        let found = preflight(&*leader.timelines, record, &instance, effective, now).await?;
-        let (change, reason) = match found.verdict {
-            Verdict::Completed => {
-                (Change::End(Ending::Succeeded, String::new()), "completed on the timeline by somebody else".to_owned())
-            }
-            _ if is_for_person => continue,
-            Verdict::Go(_) | Verdict::Delay(..) => match instance.state {
-                InstanceState::Parked { reason, .. } if is_engine_reason(reason) => {
-                    if !engine_ready(leader, &instance, found.sight.facts.table_version).await {
-                        continue;
-                    }
-                    (Change::Release, "the engine has what it needs".to_owned())
-                }
-                _ => (Change::Release, "the cause of its waiting is gone".to_owned()),
-            },
-            Verdict::Park(reason, detail) => {
-                let is_same = matches!(&instance.state, InstanceState::Parked { reason: r, detail: d, .. } if *r == reason && *d == detail);
-                if is_same {
-                    continue;
-                }
-                (Change::Park(reason, detail), "held for another reason".to_owned())
-            }
-            Verdict::WaitForeign(sign) => {
-                leader.look_by(record.table.id, next_foreign_look(effective, sign, now));
-                if matches!(instance.state, InstanceState::WaitingForeign { sign: s, .. } if s == sign) {
-                    continue;
-                }
-                (Change::WaitForeign { sign }, "another runner gave a sign of life".to_owned())
-            }
-            Verdict::Missing => continue,
-        };
-        match leader.step(&instance, change, &reason).await {
-            Ok(_) => leader.wakes.dispatch.wake(),
-            Err(e) if e.kind() == ErrorKind::Conflict => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
-}
-
-fn is_engine_reason(reason: crate::model::instance::ParkReason) -> bool {
-    use crate::model::instance::ParkReason::{BadOption, BundleTooOld, NoEngine};
-    matches!(reason, NoEngine | BundleTooOld | BadOption)
-}
-
-/// Tells whether the engine that an instance would go to has what it needs.
-async fn engine_ready(leader: &Leader, instance: &Instance, table_version: u32) -> bool {
-    let name = leader.board_with_limits(|_, limits| crate::decision::board::engine_for(instance, limits));
-    let Some(engine) = name.and_then(|n| leader.engines.get(&n).cloned()) else { return false };
-    engine.ready(crate::engine::JobNeed { action: instance.key.action, table_version }).await.is_ok()
 }
 
 /// When another runner is looked at again: at the end of its grace, and not later than in a minute.
 pub(crate) fn next_foreign_look(effective: &Effective, sign: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let grace = TimeDelta::from_std(effective.foreign_grace).unwrap_or(TimeDelta::MAX);
     let soon = now + TimeDelta::seconds(60);
-    sign.map_or(soon, |s| (s + grace + TimeDelta::milliseconds(10)).clamp(now + TimeDelta::milliseconds(100), soon))
+    sign.map_or(soon, |s| {
+        (s + grace + TimeDelta::milliseconds(10)).clamp(now + TimeDelta::milliseconds(100), soon)
+    })
 }
 
 /// A table that cannot be read gets a back-off, never a hot loop; nothing is concluded.
 async fn trouble(leader: &Leader, record: &TableRecord, error: &Error) -> Result<(), Error> {
     let now = leader.clock.now();
     let n_failed = record.look.trouble.as_ref().map_or(0, |t| t.n_failed) + 1;
-    let policy = RetryPolicy { max_attempts: u32::MAX, backoff_first: TROUBLE_FIRST, backoff_max: TROUBLE_MAX };
+    let policy =
+        RetryPolicy { max_attempts: u32::MAX, backoff_first: TROUBLE_FIRST, backoff_max: TROUBLE_MAX };
     let wait = backoff(&policy, n_failed, rand::random());
     let not_before = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
     let mut state = record.look.clone();
@@ -404,4 +420,3 @@ async fn trouble(leader: &Leader, record: &TableRecord, error: &Error) -> Result
     }
     Ok(())
 }
-

@@ -1,5 +1,5 @@
-//! Joins concurrent hand-overs into one durable batch: group commit for every store. It stands between the Managers
-//! and the store, adds no wait when nothing else is going on, and grows its batches under load.
+//! Joins concurrent hand-overs into one durable batch: group commit for every store. It stands between the
+//! Managers and the store, adds no wait when nothing else is going on, and grows its batches under load.
 //!
 //! It must never acknowledge what is not durable, and never let one bad hand-over fail the others.
 
@@ -123,7 +123,8 @@ impl Coalescer {
     ///
     /// # Errors
     /// - `Invalid` when it could never be stored
-    /// - `Unavailable`, at once, when the queue is full or the server stops; later, when the store cannot take it. It
+    /// - `Unavailable`, at once, when the queue is full or the server stops; later, when the store cannot
+    ///   take it. It
     ///   may have become durable all the same; a repeat changes nothing
     pub async fn hand_over(&self, hand_over: HandOver) -> Result<Accepted, Error> {
         let hand_over = checked(hand_over)?;
@@ -131,8 +132,8 @@ impl Coalescer {
         self.store(hand_over, permits).await
     }
 
-    /// As [`Self::hand_over`], but waits up to `wait_max` for room first: a writer's commit fails with the answer,
-    /// although its data is safe.
+    /// As [`Self::hand_over`], but waits up to `wait_max` for room first: a writer's commit fails with the
+    /// answer, although its data is safe.
     ///
     /// # Errors
     /// As [`Self::hand_over`].
@@ -242,8 +243,8 @@ impl CoalescerTask {
         batch
     }
 
-    /// Stores a batch and answers each of its callers. A batch that the store refuses for what is in it is halved
-    /// until only the hand-over that it refuses is left.
+    /// Stores a batch and answers each of its callers. A batch that the store refuses for what is in it is
+    /// halved until only the hand-over that it refuses is left.
     async fn store_batch(&self, items: Vec<Item>) {
         metrics::histogram!("tms_store_batch_size")
             .record(f64::from(u32::try_from(items.len()).unwrap_or(u32::MAX)));

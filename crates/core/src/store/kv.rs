@@ -1,5 +1,5 @@
-//! Every aggregate over one small ordered key-value trait: what an embedded backend has to offer is [`OrderedKv`];
-//! [`KvStore`] builds every store trait with its secondary indexes on it.
+//! Every aggregate over one small ordered key-value trait: what an embedded backend has to offer is
+//! [`OrderedKv`]; [`KvStore`] builds every store trait with its secondary indexes on it.
 //!
 //! A backend must not know what the bytes mean, and nothing here may know a backend.
 
@@ -227,7 +227,8 @@ pub trait KvSnapshot {
 
 /// What an embedded backend offers. All calls block; [`KvStore`] takes them to the blocking pool.
 pub trait OrderedKv: Debug + Send + Sync + 'static {
-    /// Tells whether a call may take longer than about half a millisecond; false only where nothing leaves memory.
+    /// Tells whether a call may take longer than about half a millisecond; false only where nothing leaves
+    /// memory.
     fn is_blocking(&self) -> bool {
         true
     }
@@ -251,7 +252,7 @@ pub trait OrderedKv: Debug + Send + Sync + 'static {
     /// - a batch is durable when the call returns
     ///
     /// # Errors
-    /// `Conflict` when a precondition does not hold; `Unavailable` or `Damaged` when it cannot be written. After an
-    /// error other than `Conflict` it is unknown whether the batch was made durable.
+    /// `Conflict` when a precondition does not hold; `Unavailable` or `Damaged` when it cannot be written.
+    /// After an error other than `Conflict` it is unknown whether the batch was made durable.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
 }

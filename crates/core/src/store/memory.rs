@@ -1,4 +1,5 @@
-//! A store in memory, for tests and trials: the same aggregates over an ordered map. Nothing of it is durable.
+//! A store in memory, for tests and trials: the same aggregates over an ordered map. Nothing of it is
+//! durable.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -12,7 +13,8 @@ use crate::error::Error;
 type Rows = BTreeMap<Vec<u8>, Bytes>;
 type Spaces = [Arc<Rows>; Keyspace::ALL.len()];
 
-/// An ordered map per keyspace. A snapshot shares the maps; a commit copies only those that a snapshot still holds.
+/// An ordered map per keyspace. A snapshot shares the maps; a commit copies only those that a snapshot still
+/// holds.
 #[derive(Debug, Default)]
 pub struct MemoryKv {
     spaces: RwLock<Spaces>,

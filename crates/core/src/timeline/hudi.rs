@@ -52,10 +52,10 @@ impl HudiTimelines {
         if let Some(found) = known.get(path) {
             return Arc::clone(found);
         }
-        if known.len() >= TABLES_KEPT_MAX {
-            if let Some(victim) = known.keys().next().cloned() {
-                known.remove(&victim);
-            }
+        if known.len() >= TABLES_KEPT_MAX
+            && let Some(victim) = known.keys().next().cloned()
+        {
+            known.remove(&victim);
         }
         let table = Arc::new(HudiTable::new(Arc::clone(&self.listing), path.as_str()));
         let fresh = Arc::new(Known { table, last: Mutex::new(None) });
@@ -79,7 +79,8 @@ impl HudiTimelines {
                 (snapshot, sight)
             }
             (Look::Changed(snapshot), None) => {
-                let metadata = bounded(path, "read the metadata table's properties", known.table.metadata_properties());
+                let metadata =
+                    bounded(path, "read the metadata table's properties", known.table.metadata_properties());
                 let metadata = metadata.await?.map(|p| (p.version, p.layout));
                 let sight = Arc::new(sight_of(path, &snapshot, metadata));
                 (snapshot, sight)
@@ -219,9 +220,15 @@ impl TimelineSource for HudiTimelines {
         }
     }
 
-    async fn completed_in_history(&self, path: &BasePath, action: Action, instant: &Instant) -> Result<bool, Error> {
+    async fn completed_in_history(
+        &self,
+        path: &BasePath,
+        action: Action,
+        instant: &Instant,
+    ) -> Result<bool, Error> {
         let (known, snapshot, _) = self.snapshot(path).await?;
-        let entry = bounded(path, "read the history", known.table.in_history(&snapshot, instant.as_str())).await?;
+        let entry =
+            bounded(path, "read the history", known.table.in_history(&snapshot, instant.as_str())).await?;
         let family = match plan_action_of(action) {
             PlanAction::Compaction => HudiAction::Commit,
             PlanAction::LogCompaction => HudiAction::DeltaCommit,
@@ -233,7 +240,8 @@ impl TimelineSource for HudiTimelines {
 
     async fn sign_of_life(&self, path: &BasePath, instant: &Instant) -> Result<Option<Timestamp>, Error> {
         let (known, snapshot, _) = self.snapshot(path).await?;
-        bounded(path, "look for signs of life", known.table.last_sign_of_life(&snapshot, instant.as_str())).await
+        bounded(path, "look for signs of life", known.table.last_sign_of_life(&snapshot, instant.as_str()))
+            .await
     }
 
     async fn lock_since(&self, path: &BasePath) -> Result<Option<Timestamp>, Error> {
@@ -250,7 +258,8 @@ impl TimelineSource for HudiTimelines {
     async fn versions(&self, path: &BasePath) -> Result<VersionsSeen, Error> {
         let known = self.known(path);
         let own = bounded(path, "read the properties", known.table.properties()).await?;
-        let metadata = bounded(path, "read the metadata table's properties", known.table.metadata_properties());
+        let metadata =
+            bounded(path, "read the metadata table's properties", known.table.metadata_properties());
         let metadata = metadata.await?;
         Ok(VersionsSeen {
             table: (own.version, own.layout),

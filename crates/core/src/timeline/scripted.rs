@@ -140,7 +140,12 @@ impl TimelineSource for ScriptedTimelines {
         }
     }
 
-    async fn completed_in_history(&self, path: &BasePath, action: Action, instant: &Instant) -> Result<bool, Error> {
+    async fn completed_in_history(
+        &self,
+        path: &BasePath,
+        action: Action,
+        instant: &Instant,
+    ) -> Result<bool, Error> {
         Ok(self.read(path)?.history.contains(&(action, instant.clone())))
     }
 

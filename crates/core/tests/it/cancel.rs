@@ -31,7 +31,7 @@ async fn a_cancel_that_the_engine_ignores_is_repeated_and_final_only_at_the_end(
     rig.job(2).await;
     assert!(rig.record("t").await.look.unserved.iter().any(|u| u.instant == instant(T1)));
     rig.callback("t").await;
-    rig.pass(3600).await;
+    rig.pass(700).await;
     assert_eq!(rig.get(id).await.state.as_str(), "cancelled");
     rig.managers.instances.retry(id, false, "test").await.unwrap();
     rig.until_state(&key, "pending").await;
@@ -52,7 +52,10 @@ async fn a_cancel_that_races_with_success_is_a_success() {
     let ended = rig.until_state(&key, "succeeded").await;
     assert!(ended.cancel_asked.is_some());
     let error = rig.managers.instances.cancel(id, "test").await;
-    assert!(error.is_ok_and(|view| view.instance.state.as_str() == "succeeded"), "asked again, nothing changes");
+    assert!(
+        error.is_ok_and(|view| view.instance.state.as_str() == "succeeded"),
+        "asked again, nothing changes"
+    );
     rig.stop().await;
 }
 
@@ -135,7 +138,7 @@ async fn a_cancel_while_the_engine_is_unreachable_reaches_the_driver() {
     rig.pass(10).await;
     assert!(rig.alerts.stands(AlertKind::EngineTrouble));
     assert!(rig.speak(&job, &run_id(1), 30).await, "told to stop");
-    rig.pass(3600).await;
+    rig.pass(600).await;
     assert!(rig.get(id).await.takes_slot());
     rig.engine.set_unreachable(None);
     rig.engine.end(&job.tag, "exit 143");
@@ -198,7 +201,10 @@ async fn a_removed_instance_stays_away_while_its_plan_stands() {
     rig.callback("t").await;
     rig.pass(700).await;
     assert!(rig.find(&other).await.is_none());
-    assert!(rig.record("t").await.look.unserved.iter().any(|u| u.instant == instant(T2)), "shown with its age");
+    assert!(
+        rig.record("t").await.look.unserved.iter().any(|u| u.instant == instant(T2)),
+        "shown with its age"
+    );
     // The plan goes and another one of the same instant comes: it is new.
     rig.table("t", |t| t.roll_back(Action::Compaction, &instant(T2)));
     rig.callback("t").await;

@@ -48,7 +48,9 @@ async fn until_clean(rig: &Rig, n: usize, word: &str) -> Instance {
 /// The nth job plans a clean, and runs it or not.
 async fn plans(rig: &Rig, n: usize, text: &str) -> tms_core::engine::Job {
     let job = rig.job(n).await;
-    let LeaveAnswer::Given(grant) = rig.ask(&job, &run_id(n), LeaveStage::Start).await else { panic!("refused") };
+    let LeaveAnswer::Given(grant) = rig.ask(&job, &run_id(n), LeaveStage::Start).await else {
+        panic!("refused")
+    };
     assert_eq!((grant.instant, grant.expected), (None, Expected::None));
     rig.take_leave(&job, &run_id(n)).await;
     rig.table("t", |t| t.plan(Action::Clean, &instant(text)));
@@ -138,7 +140,10 @@ async fn a_clean_plan_of_somebody_else_stays_its_writers() {
     assert_eq!((waiting.key.instant, cleans(&rig).await.len()), (None, 1));
     rig.pass(700).await;
     let parked = rig.get(waiting.id).await;
-    assert!(matches!(parked.state, InstanceState::Parked { reason: ParkReason::ForeignRunner, .. }), "{parked:?}");
+    assert!(
+        matches!(parked.state, InstanceState::Parked { reason: ParkReason::ForeignRunner, .. }),
+        "{parked:?}"
+    );
     // Its writer finishes it: ours goes on by itself.
     rig.table("t", |t| {
         t.complete(Action::Clean, &instant(C1));

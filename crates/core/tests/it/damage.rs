@@ -62,7 +62,8 @@ async fn damage_of_another_instant_is_another_alarm() {
     double(T2);
     rig.callback("t").await;
     rig.pass(5).await;
-    assert!(rig.record("t").await.look.damage.is_some());
+    let record = rig.record("t").await;
+    assert!(record.look.damage.is_some(), "{record:#?}");
     assert_eq!(rig.alerts.n_begun(AlertKind::DamageSuspected), 2);
     rig.stop().await;
 }

@@ -31,7 +31,9 @@ async fn a_silent_foreign_runner_is_parked_until_a_person_takes_over() {
     let rig = foreign(TakeOver::Ask, 600).await;
     let key = Rig::key("t", Action::Compaction, T1);
     let waiting = rig.until_state(&key, "waiting_foreign").await;
-    assert!(matches!(waiting.state, InstanceState::WaitingForeign { sign: Some(at), .. } if at == day_zero()));
+    assert!(
+        matches!(waiting.state, InstanceState::WaitingForeign { sign: Some(at), .. } if at == day_zero())
+    );
     rig.pass(590).await;
     assert_eq!(rig.find(&key).await.unwrap().state.as_str(), "waiting_foreign");
     rig.pass(20).await;

@@ -16,7 +16,8 @@ const CALL: LeaveStage = LeaveStage::Call;
 /// One of the two answers gives leave, the other says who has it.
 fn one_of(first: &LeaveAnswer, second: &LeaveAnswer) {
     let is_given = |a: &LeaveAnswer| matches!(a, LeaveAnswer::Given(_));
-    let is_held = |a: &LeaveAnswer| matches!(a, LeaveAnswer::Refused { reason, .. } if reason == "held_by_another_run");
+    let is_held =
+        |a: &LeaveAnswer| matches!(a, LeaveAnswer::Refused { reason, .. } if reason == "held_by_another_run");
     let is_one = (is_given(first) && is_held(second)) || (is_held(first) && is_given(second));
     assert!(is_one, "{first:?} {second:?}");
 }

@@ -33,7 +33,10 @@ async fn a_second_driver_of_an_attempt_gets_no_leave() {
     let job = rig.job(1).await;
     rig.take_leave(&job, &run_id(1)).await;
     let answer = rig.ask(&job, &run_id(2), LeaveStage::Start).await;
-    assert!(matches!(&answer, LeaveAnswer::Refused { reason, .. } if reason == "held_by_another_run"), "{answer:?}");
+    assert!(
+        matches!(&answer, LeaveAnswer::Refused { reason, .. } if reason == "held_by_another_run"),
+        "{answer:?}"
+    );
     rig.stop().await;
 }
 

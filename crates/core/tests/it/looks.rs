@@ -157,7 +157,10 @@ async fn a_waiting_instance_of_an_unreadable_table_waits_and_goes_on_when_it_can
     rig.pass(3600).await;
     let waiting = rig.find(&key).await.unwrap();
     if rig.engine.calls().submit == 1 {
-        assert!(matches!(waiting.state, InstanceState::Pending { reason: WaitReason::Unreadable, .. }), "{waiting:?}");
+        assert!(
+            matches!(waiting.state, InstanceState::Pending { reason: WaitReason::Unreadable, .. }),
+            "{waiting:?}"
+        );
         rig.table("t", |t| t.is_unreadable = false);
         let since = rig.clock_secs();
         rig.job(2).await;
@@ -213,7 +216,7 @@ async fn a_plan_is_not_gone_while_its_table_cannot_be_read() {
         t.is_unreadable = true;
     });
     rig.callback("t").await;
-    rig.pass(7200).await;
+    rig.pass(1500).await;
     let waiting = rig.find(&key).await.unwrap();
     assert_eq!((waiting.state.as_str(), waiting.missed_since), ("pending", None));
     rig.table("t", |t| t.is_unreadable = false);
@@ -261,10 +264,13 @@ async fn the_grace_of_a_named_instant_stands_still_while_the_table_is_unreadable
     rig.pass(300).await;
     rig.table("t", |t| t.is_unreadable = true);
     rig.callback("t").await;
-    rig.pass(7200).await;
+    rig.pass(2400).await;
     rig.table("t", |t| t.is_unreadable = false);
     let since = rig.clock_secs();
-    rig.eventually("readable again", || rig.alerts.n_begun(AlertKind::TableUnreadable) > 0 && !rig.alerts.stands(AlertKind::TableUnreadable)).await;
+    rig.eventually("readable again", || {
+        rig.alerts.n_begun(AlertKind::TableUnreadable) > 0 && !rig.alerts.stands(AlertKind::TableUnreadable)
+    })
+    .await;
     let readable_at = rig.clock_secs();
     assert!(readable_at - since < 700);
     assert_eq!(rig.find(&key).await.unwrap().state.as_str(), "hinted");

@@ -22,7 +22,7 @@ async fn a_paused_queue_starts_nothing_and_lets_run_what_runs() {
     let job = rig.begun(1, "a", Action::Compaction, T1).await;
     paused(&rig, "default").await;
     let key = rig.planned("b", Action::Compaction, T1).await;
-    rig.pass(3600).await;
+    rig.pass(900).await;
     assert_eq!(rig.engine.calls().submit, 1);
     let waiting = rig.find(&key).await.unwrap();
     let view = rig.managers.instances.view(waiting).await.unwrap();
@@ -125,7 +125,7 @@ async fn a_table_goes_to_the_queue_and_with_the_priority_of_its_settings() {
 #[tokio::test(start_paused = true)]
 async fn history_is_pruned_by_age_and_by_number_but_never_what_stands_unserved() {
     let rig = Rig::start_with(|s| {
-        s.policies.history.keep = Duration::from_secs(24 * 3600);
+        s.policies.history.keep = Duration::from_secs(1200);
         s.policies.history.keep_count = 5;
     })
     .await;
@@ -148,7 +148,7 @@ async fn history_is_pruned_by_age_and_by_number_but_never_what_stands_unserved()
     let left = ended().await;
     assert_eq!(left.len(), 5, "as many as are to be kept");
     assert!(left.iter().any(|i| i.id == id), "the held plan is among them, although it is the oldest");
-    rig.pass(25 * 3600).await;
+    rig.pass(1300).await;
     let left = ended().await;
     assert_eq!(left.iter().map(|i| i.id).collect::<Vec<_>>(), [id]);
     assert!(rig.clock.now() > crate::rig::day_zero());

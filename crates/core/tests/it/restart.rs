@@ -66,7 +66,7 @@ async fn restarts_while_the_engine_is_unreachable_repeat_no_submission() {
     let key = rig.planned("t", Action::Compaction, T1).await;
     rig.job(1).await;
     for _ in 0..10 {
-        rig.pass(1800).await;
+        rig.pass(120).await;
         rig.crash().await;
     }
     rig.pass(60).await;
@@ -100,12 +100,12 @@ async fn two_hundred_running_jobs_survive_a_change_of_leader_untouched() {
     }
     let before = rig.engine.calls();
     rig.crash().await;
-    rig.pass(600).await;
+    rig.pass(100).await;
     let after = rig.engine.calls();
     assert_eq!((after.submit, after.cancel, after.find - before.find), (200, 0, 0));
     // C18: one call per interval, however many jobs.
     let n_polls = after.poll - before.poll;
-    assert!(n_polls <= 700, "{n_polls} polls in ten minutes");
+    assert!(n_polls <= 120, "{n_polls} polls in a hundred seconds");
     for n in 0..200 {
         let now = rig.find(&Rig::key(&format!("t{n}"), Action::Compaction, T1)).await.unwrap();
         assert_eq!(now.attempt_state().unwrap().as_str(), "holding", "{n}");
@@ -189,7 +189,7 @@ async fn a_live_attempt_of_an_engine_that_is_not_configured_is_an_alarm() {
     let configured = std::mem::take(&mut rig.engines);
     rig.engines.insert("other".parse::<EngineName>().unwrap(), ScriptedEngine::new());
     rig.start_node();
-    rig.pass(3600).await;
+    rig.pass(900).await;
     assert!(rig.alerts.text(AlertKind::EngineTrouble).unwrap().contains("not configured"));
     assert_eq!(rig.find(&key).await.unwrap().attempt_state().unwrap().as_str(), "holding");
     // The timeline still decides.

@@ -42,7 +42,7 @@ pub(crate) const T2: &str = "20270101000000002";
 pub(crate) const T3: &str = "20270101000000003";
 
 /// Longest wait for a condition, in paused time.
-const WAIT_MAX: Duration = Duration::from_secs(4 * 3600);
+const WAIT_MAX: Duration = Duration::from_secs(90 * 60);
 
 /// Follows tokio's time, which the tests pause.
 #[derive(Debug)]
@@ -270,6 +270,7 @@ impl Rig {
     }
 
     pub(crate) async fn hand_over(&self, name: &str, hints: Vec<(Action, String)>) {
+        self.table(name, |_| ());
         self.managers.requests.hand_over(announcement(name, hints)).await.unwrap();
     }
 
@@ -325,7 +326,7 @@ impl Rig {
                 };
                 panic!("never {what}: {found:#?}\n{events:#?}");
             }
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
@@ -348,7 +349,7 @@ impl Rig {
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         while !holds() {
             assert!(tokio::time::Instant::now() < deadline, "never {what}");
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
@@ -426,7 +427,14 @@ impl Rig {
     }
 
     /// The job completes its plan and ends.
-    pub(crate) async fn completes(&self, job: &Job, n: usize, name: &str, action: Action, instant_text: &str) {
+    pub(crate) async fn completes(
+        &self,
+        job: &Job,
+        n: usize,
+        name: &str,
+        action: Action,
+        instant_text: &str,
+    ) {
         self.table(name, |t| t.complete(action, &instant(instant_text)));
         self.ends(job, n, "returned", 0, &[]).await;
     }

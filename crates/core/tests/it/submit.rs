@@ -9,8 +9,8 @@ use tms_core::engine::{Engine, NotReady};
 use tms_core::manager::attempt::{LeaveAnswer, LeaveStage};
 use tms_core::manager::queue::QueueChange;
 use tms_core::model::action::Action;
-use tms_core::model::instance::{ParkReason, WaitReason};
 use tms_core::model::instance::InstanceState;
+use tms_core::model::instance::{ParkReason, WaitReason};
 
 use crate::rig::{Rig, T1, attempt_number, run_id};
 
@@ -60,7 +60,12 @@ async fn a_call_that_stalls_past_its_limit_gives_one_job() {
     rig.engine.release();
     rig.completes(&job, 1, "t", Action::Compaction, T1).await;
     rig.until_state(&key, "succeeded").await;
-    assert_eq!((rig.engine.calls().submit, rig.engine.starts(&job.tag)), (1, 1), "{:?}", rig.states(id).await);
+    assert_eq!(
+        (rig.engine.calls().submit, rig.engine.starts(&job.tag)),
+        (1, 1),
+        "{:?}",
+        rig.states(id).await
+    );
     rig.stop().await;
 }
 
@@ -195,7 +200,8 @@ async fn a_job_of_the_same_identity_is_adopted() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_lacks_something_parks_and_is_released_when_it_has_it() {
     let rig = Rig::start().await;
-    let lack = NotReady { reason: ParkReason::BundleTooOld, detail: "no bundle for table version 9".to_owned() };
+    let lack =
+        NotReady { reason: ParkReason::BundleTooOld, detail: "no bundle for table version 9".to_owned() };
     rig.engine.set_not_ready(Some(lack));
     let key = rig.planned("t", Action::Compaction, T1).await;
     rig.until_parked(&key, ParkReason::BundleTooOld).await;
@@ -256,11 +262,7 @@ impl Engine for FamilyEngine {
         self.0.submit(job).await
     }
 
-    async fn find(
-        &self,
-        tag: &tms_core::model::id::Tag,
-        handle: Option<&str>,
-    ) -> tms_core::engine::Found {
+    async fn find(&self, tag: &tms_core::model::id::Tag, handle: Option<&str>) -> tms_core::engine::Found {
         self.0.find(tag, handle).await
     }
 
@@ -353,7 +355,17 @@ async fn work_that_is_being_prepared_counts_against_the_limits() {
 #[tokio::test(start_paused = true)]
 async fn odd_names_reach_the_job_unchanged_and_no_tag() {
     let rig = Rig::start().await;
-    let names = ["a b", "o'brien", "back`tick", "dots.in.name", "ünïcödé", "😀", "quo\"te", "per%20cent", "semi;drop"];
+    let names = [
+        "a b",
+        "o'brien",
+        "back`tick",
+        "dots.in.name",
+        "ünïcödé",
+        "😀",
+        "quo\"te",
+        "per%20cent",
+        "semi;drop",
+    ];
     for (n, name) in names.iter().enumerate() {
         rig.planned(name, Action::Compaction, T1).await;
         let job = rig.job(n + 1).await;

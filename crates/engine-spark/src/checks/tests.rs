@@ -6,7 +6,7 @@ use tms_core::model::id::EngineName;
 
 use super::*;
 
-struct Machine {
+struct Stage {
     temp: TempDir,
     config: SparkConfig,
     clock: ManualClock,
@@ -20,7 +20,7 @@ fn link_program(name: &str, path: &Path) {
     std::os::unix::fs::symlink(program, path).unwrap();
 }
 
-fn machine() -> Machine {
+fn machine() -> Stage {
     let temp = TempDir::new().unwrap();
     let at = |name: &str| temp.path().join(name);
     link_program("spark-submit", &at("spark/bin/spark-submit"));
@@ -38,16 +38,20 @@ fn machine() -> Machine {
         ..SparkConfig::new(EngineName::default(), at("attempts"), at("job.jar"))
     };
     let now = "2026-12-01T00:00:00Z".parse().unwrap();
-    Machine { temp, config, clock: ManualClock::new(now), java: JavaAnswers::default() }
+    Stage { temp, config, clock: ManualClock::new(now), java: JavaAnswers::default() }
 }
 
-impl Machine {
+impl Stage {
     fn java_says(&self, text: &str) {
         std::fs::write(self.temp.path().join("java/version"), text).unwrap();
     }
 
     async fn lacks(&self) -> String {
-        match check_all(&self.config, &self.java, &self.clock).await {
+        let checked = match look(&self.config) {
+            Ok(machine) => self.java.check(&self.config, &machine, &self.clock).await,
+            Err(e) => Err(e),
+        };
+        match checked {
             Ok(()) => String::new(),
             Err(e) => {
                 assert_eq!(e.reason, ParkReason::NoEngine);
@@ -66,7 +70,7 @@ async fn a_machine_with_everything_is_ready() {
 
 #[tokio::test]
 async fn each_missing_thing_names_its_key() {
-    type Break = fn(&mut Machine);
+    type Break = fn(&mut Stage);
     let cases: [(Break, &str); 9] = [
         (|m| m.config.spark_home = None, "engines.default.spark_home"),
         (

@@ -65,7 +65,9 @@ impl Bench {
 
     pub(crate) fn behave(&self, behaviour: &str) {
         // What a test waits for is written beside the behaviour.
-        let text = format!("cd \"$SPARK_HOME\" || exit 99\necho x >> starts\n{behaviour}\n");
+        let wait =
+            "until_told() { i=0; while [ ! -e go ] && [ $i -lt 3000 ]; do i=$((i+1)); sleep 0.02; done; }";
+        let text = format!("cd \"$SPARK_HOME\" || exit 99\necho x >> starts\n{wait}\n{behaviour}\n");
         std::fs::write(self.temp.path().join("spark/behaviour"), text).unwrap();
     }
 
@@ -204,5 +206,5 @@ pub(crate) fn signal(pid: i64, name: &str) {
     assert!(status.success(), "kill -s {name} {pid}");
 }
 
-/// A driver that goes on until the test lets it.
-pub(crate) const RUNS_UNTIL_TOLD: &str = "while [ ! -e go ]; do sleep 0.02; done; exit 0";
+/// A driver that goes on until the test lets it, or for a minute when the test is gone.
+pub(crate) const RUNS_UNTIL_TOLD: &str = "until_told; exit 0";

@@ -9,7 +9,7 @@ use crate::bench::{Bench, RUNS_UNTIL_TOLD, eventually, handle, job, job_ref};
 
 #[tokio::test]
 async fn an_exit_code_is_kept_by_the_wrapper() {
-    let bench = Bench::new("while [ ! -e go ]; do sleep 0.02; done; exit 3");
+    let bench = Bench::new("until_told; exit 3");
     let job = job();
     let handle = bench.submit(&job).await;
     assert_eq!(bench.state(&job.tag).await, JobState::Running);
@@ -59,9 +59,7 @@ async fn a_job_inherits_named_variables_and_no_secret_shows() {
 
 #[tokio::test]
 async fn a_gentle_cancel_lets_the_driver_unwind() {
-    let bench = Bench::new(
-        "trap 'echo given back > lock; exit 143' TERM; echo x > ready; while :; do sleep 0.02; done",
-    );
+    let bench = Bench::new("trap 'echo given back > lock; exit 143' TERM; echo x > ready; until_told");
     let job = job();
     bench.submit(&job).await;
     bench.wait_for_file("ready").await;
@@ -73,7 +71,7 @@ async fn a_gentle_cancel_lets_the_driver_unwind() {
 /// Case C11: a driver that ignores the gentle way goes on, and is still said to run, until it is killed.
 #[tokio::test]
 async fn a_kill_ends_a_driver_that_ignores_the_rest_and_what_it_started() {
-    let bench = Bench::new("trap '' TERM; sleep 600 & echo $! > child; while :; do sleep 0.02; done");
+    let bench = Bench::new("trap '' TERM; sleep 60 & echo $! > child; until_told");
     let job = job();
     let text = bench.submit(&job).await;
     let child: u32 = bench.wait_for_file("child").await.trim().parse().unwrap();
@@ -99,8 +97,7 @@ async fn an_unknown_job_is_cancelled_without_an_error() {
 
 #[tokio::test]
 async fn a_child_that_outlives_the_driver_keeps_the_end_unsettled() {
-    let bench =
-        Bench::new("sh -c 'while [ ! -e go ]; do sleep 0.02; done' < /dev/null > /dev/null 2>&1 & exit 0");
+    let bench = Bench::new("until_told < /dev/null > /dev/null 2>&1 & exit 0");
     let job = job();
     bench.submit(&job).await;
     let unsettled = JobState::Ended { how: "exit 0".to_owned(), is_settled: false };
@@ -113,8 +110,7 @@ async fn a_child_that_outlives_the_driver_keeps_the_end_unsettled() {
 
 #[tokio::test]
 async fn many_jobs_are_polled_in_the_order_given() {
-    let bench =
-        Bench::new("case \" $* \" in *parallelism=7*) exit 7;; esac\nwhile [ ! -e go ]; do sleep 0.02; done");
+    let bench = Bench::new("case \" $* \" in *parallelism=7*) exit 7;; esac\nuntil_told");
     let mut refs = Vec::new();
     for number in [7, 8, 7, 8, 8] {
         let mut job = job();

@@ -1,7 +1,6 @@
 //! The engine with the real Spark and the real job; TMS is played by a few lines. What a job does to a table is
 //! tested elsewhere: here it only asks.
 
-use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -69,9 +68,8 @@ impl FakeTms {
         let ((ask, asked), (answers, answer)) = (channel(), channel());
         // It ends with the test's process: nobody connects to it any more then.
         std::thread::spawn(move || {
-            let mut known = VecDeque::new();
             for stream in listener.incoming().flatten() {
-                serve(stream, &ask, &answer, &mut known);
+                serve(&stream, &ask, &answer);
             }
         });
         Self { url, asked, answers }
@@ -93,8 +91,8 @@ impl FakeTms {
     }
 }
 
-fn serve(stream: TcpStream, ask: &Sender<Value>, answer: &Receiver<Value>, known: &mut VecDeque<String>) {
-    let mut reader = BufReader::new(stream.try_clone().unwrap());
+fn serve(mut stream: &TcpStream, ask: &Sender<Value>, answer: &Receiver<Value>) {
+    let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
     let (mut length, mut has_token) = (0, false);
@@ -112,7 +110,6 @@ fn serve(stream: TcpStream, ask: &Sender<Value>, answer: &Receiver<Value>, known
     assert!(length <= REQUEST_BYTES_MAX && has_token, "{line}");
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    known.push_back(line.clone());
     let answer = if line.contains("/leave ") {
         ask.send(serde_json::from_slice(&body).unwrap()).unwrap();
         answer.recv().unwrap_or_else(|_| json!({"leave": false, "reason": "over"}))
@@ -124,7 +121,7 @@ fn serve(stream: TcpStream, ask: &Sender<Value>, answer: &Receiver<Value>, known
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         text.len()
     );
-    (&stream).write_all(format!("{head}{text}").as_bytes()).ok();
+    stream.write_all(format!("{head}{text}").as_bytes()).ok();
 }
 
 fn granted(base_path: &str) -> Value {

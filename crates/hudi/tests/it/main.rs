@@ -1,6 +1,7 @@
 //! Tests of the reader against real tables and hand-made ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod local_listing;
 mod common;
 mod confinement;
 mod cost;

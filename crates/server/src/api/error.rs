@@ -3,8 +3,8 @@
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::http::StatusCode;
+use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -46,7 +46,14 @@ impl Problem {
     /// Makes a problem.
     pub fn new(status: u16, code: &str, detail: impl Into<String>) -> Self {
         let title = StatusCode::from_u16(status).ok().and_then(|s| s.canonical_reason()).unwrap_or("Error");
-        Self { status, code: code.to_owned(), title: title.to_owned(), detail: detail.into(), hint: None, id: None }
+        Self {
+            status,
+            code: code.to_owned(),
+            title: title.to_owned(),
+            detail: detail.into(),
+            hint: None,
+            id: None,
+        }
     }
 
     /// Adds what can be done about it.
@@ -81,8 +88,7 @@ impl Problem {
 }
 
 /// How every operation can fail, for the description of the API.
-#[derive(IntoResponses)]
-#[derive(Debug)]
+#[derive(IntoResponses, Debug)]
 #[allow(dead_code, reason = "read by the derive only")]
 pub enum ApiErrors {
     /// The request cannot be carried out
@@ -144,7 +150,9 @@ pub fn problem_of(error: &Error) -> Problem {
     }
     let id = Uuid::new_v4().simple().to_string();
     match error.kind() {
-        ErrorKind::Unexpected => tracing::error!(id, error = %error.chain(), "Answered with an error of the server."),
+        ErrorKind::Unexpected => {
+            tracing::error!(id, error = %error.chain(), "Answered with an error of the server.")
+        }
         _ => tracing::warn!(id, error = %error.chain(), "Answered that the server cannot do it now."),
     }
     let mut problem = Problem::new(status, code, format!("cannot {}", error.operation()));
@@ -160,7 +168,8 @@ pub async fn problem_layer(request: Request, next: Next) -> Response {
     let is_error = status.is_client_error() || status.is_server_error();
     let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == PROBLEM_JSON);
     // Readiness answers 503 with a body of its own.
-    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
+    let is_json =
+        response.headers().get(CONTENT_TYPE).is_some_and(|t| t.as_bytes().starts_with(b"application/json"));
     if !is_error || is_problem || is_json {
         return response;
     }
@@ -200,7 +209,9 @@ mod tests {
 
     #[test]
     fn errors_of_the_server_tell_no_cause() {
-        let error = Error::new(ErrorKind::Unexpected, "read a row").with("file", "/secret/place").caused_by("inner cause");
+        let error = Error::new(ErrorKind::Unexpected, "read a row")
+            .with("file", "/secret/place")
+            .caused_by("inner cause");
         let problem = problem_of(&error);
         let body = serde_json::to_string(&problem).unwrap();
         assert_eq!(problem.status, 500);
@@ -210,7 +221,8 @@ mod tests {
 
     #[test]
     fn errors_of_the_caller_say_what_to_do() {
-        let error = Error::new(ErrorKind::NotFound, "find the table").with("table", "file:/t").hint("list them");
+        let error =
+            Error::new(ErrorKind::NotFound, "find the table").with("table", "file:/t").hint("list them");
         let problem = problem_of(&error);
         assert_eq!((problem.status, problem.code()), (404, "not_found"));
         assert_eq!(problem.detail, "cannot find the table: not found, table file:/t");

@@ -111,7 +111,8 @@ async fn engines(app: &App) -> Option<Vec<EngineDto>> {
         {
             return engines.clone();
         }
-        let fresh: Vec<EngineDto> = app.managers.engines.list().await.into_iter().map(EngineDto::from).collect();
+        let fresh: Vec<EngineDto> =
+            app.managers.engines.list().await.into_iter().map(EngineDto::from).collect();
         *kept = Some((now, fresh.clone()));
         fresh
     };

@@ -11,7 +11,9 @@ use tms_core::model::instance::InstanceState;
 use tms_core::store::InstanceFilter;
 use utoipa::IntoParams;
 
-use crate::api::dto::instance::{AddInstanceDto, InstanceDetailDto, InstanceDto, LogTailDto, RetryInstanceDto};
+use crate::api::dto::instance::{
+    AddInstanceDto, InstanceDetailDto, InstanceDto, LogTailDto, RetryInstanceDto,
+};
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
 use crate::api::{InstanceList, limit_of};
@@ -72,7 +74,9 @@ async fn filter_of(app: &App, query: &InstanceQuery) -> Result<InstanceFilter, A
     let states: Vec<String> = words(query.state.as_deref()).map(str::to_owned).collect();
     if let Some(odd) = states.iter().find(|s| !InstanceState::WORDS.contains(&s.as_str())) {
         let detail = format!("there is no state {:?}", odd.chars().take(40).collect::<String>());
-        return Err(Problem::new(400, "invalid", detail).hint(format!("use {}", InstanceState::WORDS.join(", "))).into());
+        return Err(Problem::new(400, "invalid", detail)
+            .hint(format!("use {}", InstanceState::WORDS.join(", ")))
+            .into());
     }
     Ok(InstanceFilter {
         table,
@@ -172,7 +176,9 @@ pub async fn retry_instance(
     Path(id): Path<String>,
     Json(body): Json<RetryInstanceDto>,
 ) -> Result<Json<InstanceDto>, ApiError> {
-    Ok(Json(app.managers.instances.retry(instance_id(&id)?, body.take_over, &user_of(&headers)).await?.into()))
+    Ok(Json(
+        app.managers.instances.retry(instance_id(&id)?, body.take_over, &user_of(&headers)).await?.into(),
+    ))
 }
 
 /// Shows the end of the log of an attempt.

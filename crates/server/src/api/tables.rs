@@ -65,7 +65,10 @@ pub async fn register_table(
     (status = 200, description = "The table", body = TableDetailDto),
     ApiErrors,
 ))]
-pub async fn show_table(State(app): State<App>, Path(id): Path<String>) -> Result<Json<TableDetailDto>, ApiError> {
+pub async fn show_table(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<TableDetailDto>, ApiError> {
     let id = table_id(&app, &id).await?;
     Ok(Json(app.managers.maintained.show(id).await?.into()))
 }
@@ -137,7 +140,10 @@ pub async fn look_at_table(
     (status = 200, description = "The advice", body = AdviceDto),
     ApiErrors,
 ))]
-pub async fn advise_on_table(State(app): State<App>, Path(id): Path<String>) -> Result<Json<AdviceDto>, ApiError> {
+pub async fn advise_on_table(
+    State(app): State<App>,
+    Path(id): Path<String>,
+) -> Result<Json<AdviceDto>, ApiError> {
     let id = table_id(&app, &id).await?;
     Ok(Json(app.managers.maintained.advice(id).await?.into()))
 }

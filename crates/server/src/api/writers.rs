@@ -99,7 +99,9 @@ async fn read_callback(body: Body) -> Result<CallbackFields, ApiError> {
     match scanner.finish() {
         Some(fields) if fields.base_path.is_some() => Ok(fields),
         _ if n_bytes > CALLBACK_BYTES_MAX => {
-            let detail = format!("the callback is longer than {CALLBACK_BYTES_MAX} bytes and names no basePath before that");
+            let detail = format!(
+                "the callback is longer than {CALLBACK_BYTES_MAX} bytes and names no basePath before that"
+            );
             Err(Problem::new(413, "too_large", detail).into())
         }
         _ if !is_whole => Err(Problem::new(408, "timeout", "the callback did not come to its end").into()),
@@ -108,7 +110,12 @@ async fn read_callback(body: Body) -> Result<CallbackFields, ApiError> {
     }
 }
 
-async fn service(State(app): State<App>, Path(service): Path<String>, headers: HeaderMap, uri: Uri) -> Response {
+async fn service(
+    State(app): State<App>,
+    Path(service): Path<String>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
     let started = app.clock.monotonic();
     let action = match service.as_str() {
         "compact" => Action::Compaction,
@@ -123,7 +130,12 @@ async fn service(State(app): State<App>, Path(service): Path<String>, headers: H
     done(&app, "client", started, answer)
 }
 
-async fn take_service(app: &App, action: Action, headers: &HeaderMap, query: &str) -> Result<Answer, ApiError> {
+async fn take_service(
+    app: &App,
+    action: Action,
+    headers: &HeaderMap,
+    query: &str,
+) -> Result<Answer, ApiError> {
     let parameters = Parameters::read(query).map_err(|odd| {
         Problem::new(400, "invalid", format!("the parameter {:?} is not UTF-8", redact::text(&odd.0)))
     })?;
@@ -167,7 +179,9 @@ fn odd_resource(resource: &str) -> Option<String> {
         let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
         !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) && text.len() - digits.len() <= 2
     };
-    let is_name = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    let is_name = |text: &str| {
+        !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    };
     let is_good = match resource.split_once(':') {
         None => is_size(resource),
         Some((first, second)) => match second.split_once(',') {
@@ -178,7 +192,11 @@ fn odd_resource(resource: &str) -> Option<String> {
     (!is_good).then(|| "the resource cannot be read: the engine's own sizes are used".to_owned())
 }
 
-async fn hand_over(app: &App, announcement: Announcement, mut warnings: Vec<String>) -> Result<Answer, ApiError> {
+async fn hand_over(
+    app: &App,
+    announcement: Announcement,
+    mut warnings: Vec<String>,
+) -> Result<Answer, ApiError> {
     let table = match app.managers.requests.hand_over(announcement).await? {
         HandOverAnswer::Stored { table, warnings: more, .. } => {
             warnings.extend(more);

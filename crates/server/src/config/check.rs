@@ -21,9 +21,9 @@ const LETTERS_PER_TYPO: usize = 3;
 /// Reads the configuration. Where a value is faulty, the configuration holds the default, so that the rest can be
 /// checked as well.
 #[must_use]
-pub fn read(merged: Merged, sources: &Sources) -> (Config, Faults) {
+pub fn read(merged: &Merged, sources: &Sources) -> (Config, Faults) {
     let whole = schema::whole();
-    let mut walk = Walk { merged: &merged, whole: &whole, faults: Vec::new() };
+    let mut walk = Walk { merged, whole: &whole, faults: Vec::new() };
     let clean = walk.section("", &merged.values, &whole);
     let mut faults = Faults(walk.faults);
     faults.0.truncate(FAULTS_MAX);
@@ -78,9 +78,13 @@ impl Walk<'_> {
             return None;
         }
         match (schema::type_of(schema), value) {
-            (Some("object"), Value::Dict(tag, dict)) => Some(Value::Dict(*tag, self.section(at, dict, schema))),
+            (Some("object"), Value::Dict(tag, dict)) => {
+                Some(Value::Dict(*tag, self.section(at, dict, schema)))
+            }
             (None, Value::Dict(tag, dict)) => self.engine(at, dict, schema).map(|d| Value::Dict(*tag, d)),
-            (None | Some("object"), _) => self.wrong(at, value, "this is a section", "keys and values below it"),
+            (None | Some("object"), _) => {
+                self.wrong(at, value, "this is a section", "keys and values below it")
+            }
             (Some("array"), Value::Array(tag, items)) => {
                 let item_schema = schema.get("items").unwrap_or(&Schema::Null);
                 let clean: Vec<Value> = items
@@ -164,7 +168,8 @@ fn shown(value: &Value) -> String {
 /// Returns every place where a key of this name stands.
 fn places_of(whole: &Schema, key: &str) -> Vec<String> {
     let sections = schema::keys(whole);
-    let holds = |section: &&str| schema::child(whole, section).is_some_and(|s| schema::keys(s).contains(&key));
+    let holds =
+        |section: &&str| schema::child(whole, section).is_some_and(|s| schema::keys(s).contains(&key));
     sections.into_iter().filter(holds).map(|section| format!("{section}.{key}")).collect()
 }
 

@@ -86,7 +86,8 @@ pub fn merge(sources: &Sources) -> Result<Merged, Faults> {
 
 fn read_file(path: &Path, whole: &serde_json::Value) -> Result<Dict, Fault> {
     let shown = path.display();
-    let refuse = |why: String| Fault::new("", why).allowed("a TOML file as `tms-server --print-config` prints it");
+    let refuse =
+        |why: String| Fault::new("", why).allowed("a TOML file as `tms-server --print-config` prints it");
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
@@ -206,7 +207,16 @@ mod tests {
     #[test]
     fn only_variables_with_a_section_are_configuration() {
         assert_eq!(keys_of_variable("TMS_STORE__PATH"), Some(vec!["store".to_owned(), "path".to_owned()]));
-        for name in ["TMS_URL", "TMS_TOKEN", "TMS_CACHE", "TMS_JOB_URL", "PATH", "XTMS_STORE__PATH", "TMS___", "TMS_A__"] {
+        for name in [
+            "TMS_URL",
+            "TMS_TOKEN",
+            "TMS_CACHE",
+            "TMS_JOB_URL",
+            "PATH",
+            "XTMS_STORE__PATH",
+            "TMS___",
+            "TMS_A__",
+        ] {
             assert_eq!(keys_of_variable(name), None, "{name}");
         }
     }

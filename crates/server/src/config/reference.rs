@@ -88,7 +88,8 @@ fn kinds(out: &mut String, section: &str, named: &Schema) {
         text.push_str(&format!("kind = \"{kind}\"\n"));
         entries(&mut text, branch);
         for line in text.lines() {
-            let commented = if line.is_empty() || line.starts_with('#') { line.to_owned() } else { format!("# {line}") };
+            let commented =
+                if line.is_empty() || line.starts_with('#') { line.to_owned() } else { format!("# {line}") };
             out.push_str(commented.trim_end());
             out.push('\n');
         }
@@ -202,13 +203,43 @@ mod tests {
     #[test]
     fn the_reference_names_every_key() {
         let text = reference();
-        for key in ["listen", "advertise_url", "token_file", "callback_key_file", "roots", "default_fs", "aliases", "master",
-            "spark_home", "job_jar", "bundles", "max_running", "submit_timeout", "run_timeout", "heartbeat_silence", "settle",
-            "default_actions", "clean_after_commits", "concurrency", "take_over", "foreign_grace", "max_attempts",
-            "backoff_first", "backoff_max", "scan_every", "heartbeat_timeout", "gone_grace", "hint_grace", "keep",
-            "keep_count", "options"]
-        {
-            assert!(text.lines().any(|l| l.trim_start_matches("# ").starts_with(&format!("{key} = "))), "{key} is missing");
+        for key in [
+            "listen",
+            "advertise_url",
+            "token_file",
+            "callback_key_file",
+            "roots",
+            "default_fs",
+            "aliases",
+            "master",
+            "spark_home",
+            "job_jar",
+            "bundles",
+            "max_running",
+            "submit_timeout",
+            "run_timeout",
+            "heartbeat_silence",
+            "settle",
+            "default_actions",
+            "clean_after_commits",
+            "concurrency",
+            "take_over",
+            "foreign_grace",
+            "max_attempts",
+            "backoff_first",
+            "backoff_max",
+            "scan_every",
+            "heartbeat_timeout",
+            "gone_grace",
+            "hint_grace",
+            "keep",
+            "keep_count",
+            "options",
+        ] {
+            assert!(
+                text.lines().any(|l| l.trim_start_matches("# ").starts_with(&format!("{key} = "))),
+                "{key} is missing"
+            );
         }
     }
 }

@@ -39,7 +39,6 @@ pub fn keys(schema: &Value) -> Vec<&str> {
 }
 
 /// Returns the branch of a schema that offers several by their `kind`; any other schema as it is.
-#[must_use]
 pub fn branch<'a>(schema: &'a Value, kind: Option<&str>) -> Result<&'a Value, Vec<&'a str>> {
     let Some(branches) = kinds(schema) else { return Ok(schema) };
     let wanted = kind.unwrap_or(DEFAULT_KIND);
@@ -107,7 +106,8 @@ mod tests {
             for key in keys(schema) {
                 let part = child(schema, key).unwrap();
                 let path = format!("{path}.{key}");
-                let is_documented = part.get("description").is_some() || values_of_map(part).is_some() || key == "kind";
+                let is_documented =
+                    part.get("description").is_some() || values_of_map(part).is_some() || key == "kind";
                 assert!(is_documented, "{path} has no doc comment");
                 walk(part, &path);
             }

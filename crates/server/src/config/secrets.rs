@@ -51,7 +51,9 @@ fn read_file(path: &Path) -> Result<SecretString, String> {
         "" => Some("is empty"),
         HUDI_DEFAULT_KEY => Some("holds Hudi's default callback key, which everybody knows"),
         long if long.len() as u64 > SECRET_BYTES_MAX => Some("is longer than 4096 bytes"),
-        odd if !odd.bytes().all(|b| b.is_ascii_graphic()) => Some("holds blanks or characters that no header can carry"),
+        odd if !odd.bytes().all(|b| b.is_ascii_graphic()) => {
+            Some("holds blanks or characters that no header can carry")
+        }
         _ => None,
     };
     match problem {

@@ -43,23 +43,37 @@ fn server(server: &ServerConfig, storage: &StorageConfig, secrets: &Secrets, fau
     let Some(listen) = scalar_address(&server.listen) else { return };
     if !listen.ip().is_loopback() {
         if server.token_file.is_none() {
-            let problem = format!("must be set, since server.listen is {listen}: whoever reaches it could start jobs");
-            faults.push(Fault::new("server.token_file", problem).allowed("a file with a token, or a loopback address in server.listen"));
+            let problem =
+                format!("must be set, since server.listen is {listen}: whoever reaches it could start jobs");
+            faults.push(
+                Fault::new("server.token_file", problem)
+                    .allowed("a file with a token, or a loopback address in server.listen"),
+            );
         }
         if storage.roots.is_empty() {
-            let problem = format!("must not be empty, since server.listen is {listen}: writers could name any folder");
-            faults.push(Fault::new("storage.roots", problem).allowed("the folders below which tables lie, such as [\"s3://bucket/lake\"]"));
+            let problem =
+                format!("must not be empty, since server.listen is {listen}: writers could name any folder");
+            faults.push(
+                Fault::new("storage.roots", problem)
+                    .allowed("the folders below which tables lie, such as [\"s3://bucket/lake\"]"),
+            );
         }
     }
     if server.advertise_url.is_none() && listen.ip().is_unspecified() {
-        let problem = format!("must be set, since server.listen is {listen}: jobs need an address to ask for leave at");
-        faults.push(Fault::new("server.advertise_url", problem).allowed("an address such as http://tms.example:9091"));
+        let problem =
+            format!("must be set, since server.listen is {listen}: jobs need an address to ask for leave at");
+        faults.push(
+            Fault::new("server.advertise_url", problem).allowed("an address such as http://tms.example:9091"),
+        );
     }
     if let (Some(token), Some(key)) = (&secrets.token, &secrets.callback_key) {
         use secrecy::ExposeSecret;
         if token.expose_secret() == key.expose_secret() {
             let problem = "holds the token of the API: each writer could then do everything";
-            faults.push(Fault::new("server.callback_key_file", problem).allowed("another secret than that of server.token_file"));
+            faults.push(
+                Fault::new("server.callback_key_file", problem)
+                    .allowed("another secret than that of server.token_file"),
+            );
         }
     }
     if server.hosts.len() > ENTRIES_MAX {
@@ -71,7 +85,8 @@ fn storage(storage: &StorageConfig, faults: &mut Vec<Fault>) {
     let rules = path_rules(storage);
     for (i, root) in storage.roots.iter().enumerate().take(ENTRIES_MAX) {
         if root_path(&rules, root).is_none() {
-            let fault = Fault::new(format!("storage.roots[{i}]"), format!("{} is no usable path", quoted(root)));
+            let fault =
+                Fault::new(format!("storage.roots[{i}]"), format!("{} is no usable path", quoted(root)));
             faults.push(fault.allowed("an absolute path or URI, such as file:/lake or s3://bucket/lake"));
         }
     }
@@ -88,7 +103,11 @@ pub fn path_rules(storage: &StorageConfig) -> PathRules {
     let plain = |text: &str| text.trim_end_matches('/').to_owned();
     PathRules {
         default_fs: storage.default_fs.as_deref().map(plain),
-        aliases: storage.aliases.iter().map(|(from, to)| (plain(&from.to_ascii_lowercase()), plain(to))).collect(),
+        aliases: storage
+            .aliases
+            .iter()
+            .map(|(from, to)| (plain(&from.to_ascii_lowercase()), plain(to)))
+            .collect(),
     }
 }
 
@@ -136,10 +155,14 @@ fn durations(config: &Config, faults: &mut Vec<Fault>) {
     }
     for (key, duration, is_positive) in all {
         if is_positive && duration.is_zero() {
-            faults.push(Fault::new(&key, "must be longer than nothing").allowed("a time with its unit, such as 30s"));
+            faults.push(
+                Fault::new(&key, "must be longer than nothing").allowed("a time with its unit, such as 30s"),
+            );
         }
         if duration > DURATION_MAX {
-            faults.push(Fault::new(&key, "is longer than ten years").allowed("a time with its unit, such as 30days"));
+            faults.push(
+                Fault::new(&key, "is longer than ten years").allowed("a time with its unit, such as 30days"),
+            );
         }
     }
     if config.retry.backoff_first > config.retry.backoff_max {

@@ -21,7 +21,8 @@ const CALM_MAX: Duration = Duration::from_secs(180);
 
 fn main() -> Result<()> {
     let (rounds, seed) = arguments()?;
-    let program = std::env::var_os("TMS_SERVER_BIN").map(PathBuf::from).context("TMS_SERVER_BIN is not set")?;
+    let program =
+        std::env::var_os("TMS_SERVER_BIN").map(PathBuf::from).context("TMS_SERVER_BIN is not set")?;
     say(&format!("crash rounds: {rounds}, seed {seed}"));
     let mut left = rounds;
     let mut life = 0;
@@ -75,8 +76,14 @@ fn one_life(program: &std::path::Path, rounds: u32, seed: u64) -> Result<()> {
     let counts = count(&lake, &diary, &server.records())?;
     say(&format!(
         "{rounds} rounds: {} acknowledged, {} unanswered, {} drivers, {} holders, {} failed attempts, {} completed; {} lost, {} doubled",
-        counts.acknowledged, diary.unanswered.len(), counts.starts, counts.holders, counts.failed, counts.completed,
-        counts.lost.len(), counts.doubled.len()
+        counts.acknowledged,
+        diary.unanswered.len(),
+        counts.starts,
+        counts.holders,
+        counts.failed,
+        counts.completed,
+        counts.lost.len(),
+        counts.doubled.len()
     ));
     if verdict.is_err() || !counts.lost.is_empty() || !counts.doubled.is_empty() {
         let kept = folder.keep();

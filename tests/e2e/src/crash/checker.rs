@@ -35,7 +35,8 @@ pub struct Counts {
 pub fn count(lake: &Lake, diary: &Diary, records: &Path) -> Result<Counts> {
     let starts = read(records, STARTS_FILE).context("cannot read the starts")?;
     let acts = read(records, ACTS_FILE).context("cannot read the acts")?;
-    let mut counts = Counts { acknowledged: diary.acknowledged.len(), starts: starts.len(), ..Counts::default() };
+    let mut counts =
+        Counts { acknowledged: diary.acknowledged.len(), starts: starts.len(), ..Counts::default() };
     for entry in &diary.acknowledged {
         match lake.completed(entry.table, &entry.instant) {
             0 => counts.lost.push(format!("t{} {}", entry.table, entry.instant)),
@@ -62,7 +63,9 @@ fn doubled_drivers(acts: &[Record], counts: &mut Counts) {
             (act.base_path.clone().unwrap_or_default(), instant)
         };
         match act.what {
-            What::Double | What::CompletedTwice => counts.doubled.push(format!("{:?} {:?}", act.what, plan())),
+            What::Double | What::CompletedTwice => {
+                counts.doubled.push(format!("{:?} {:?}", act.what, plan()))
+            }
             What::Holding => {
                 counts.holders += 1;
                 let runs = holders.entry(act.tag.to_string()).or_default();
@@ -70,10 +73,9 @@ fn doubled_drivers(acts: &[Record], counts: &mut Counts) {
                 if runs.len() > 1 {
                     counts.doubled.push(format!("two holders of {}", act.tag));
                 }
-                if let Some(other) = at_work.insert(plan(), act.run_id.to_string()) {
-                    if other != act.run_id.as_str() {
-                        counts.doubled.push(format!("two drivers at once on {:?}", plan()));
-                    }
+                let other = at_work.insert(plan(), act.run_id.to_string());
+                if other.is_some_and(|other| other != act.run_id.as_str()) {
+                    counts.doubled.push(format!("two drivers at once on {:?}", plan()));
                 }
             }
             What::Failed | What::Stopped => {

@@ -25,11 +25,13 @@ impl Lake {
     pub fn make(folder: &Path, n_tables: usize) -> Result<Self> {
         let unpacked = folder.join("fixture");
         std::fs::create_dir_all(&unpacked).context("cannot make the fixture's folder")?;
-        let archive = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../fixtures/tables/{FIXTURE}.tar.xz"));
+        let archive =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../fixtures/tables/{FIXTURE}.tar.xz"));
         let status = Command::new("tar").arg("-xJf").arg(&archive).arg("-C").arg(&unpacked).status();
         ensure!(status.context("cannot run tar")?.success(), "tar cannot unpack {}", archive.display());
         let hoodie = unpacked.join(FIXTURE).join("table/.hoodie");
-        let properties = std::fs::read(hoodie.join("hoodie.properties")).context("the fixture has no properties")?;
+        let properties =
+            std::fs::read(hoodie.join("hoodie.properties")).context("the fixture has no properties")?;
         let plan_file = std::fs::read_dir(hoodie.join("timeline"))
             .context("the fixture has no timeline")?
             .flatten()

@@ -59,6 +59,7 @@ level = "info"
 
 [engines.sim]
 kind = "simulated"
+folder = {records:?}
 run_time = "150ms"
 start_delay = "20ms"
 late_every = 6
@@ -72,6 +73,7 @@ max_running = 6
 submit_timeout = "3s"
 heartbeat_silence = "5s"
 "#,
+            records = folder.join("simulated").display().to_string(),
             data = folder.join("data").display().to_string(),
             lake = lake.display().to_string(),
         );
@@ -82,7 +84,7 @@ heartbeat_silence = "5s"
     /// Folder of the engine's records.
     #[must_use]
     pub fn records(&self) -> PathBuf {
-        self.folder.join("data/engines/sim")
+        self.folder.join("simulated")
     }
 
     /// Starts it and waits until it answers.

@@ -52,7 +52,9 @@ impl Writers {
         let threads = (0..n_tables)
             .map(|table| {
                 let (lake, stop) = (lake.clone(), Arc::clone(&stop));
-                std::thread::spawn(move || write(&lake, table, address, &stop, Dice::new(seed ^ (table as u64 + 7))))
+                std::thread::spawn(move || {
+                    write(&lake, table, address, &stop, Dice::new(seed ^ (table as u64 + 7)))
+                })
             })
             .collect();
         Self { stop, threads }
@@ -97,7 +99,8 @@ fn write(lake: &Lake, table: usize, address: SocketAddr, stop: &AtomicBool, mut 
                 );
                 get(address, &target)
             } else {
-                let body = format!(r#"{{"commitTime":"{instant}","tableName":"t","basePath":"file://{path}"}}"#);
+                let body =
+                    format!(r#"{{"commitTime":"{instant}","tableName":"t","basePath":"file://{path}"}}"#);
                 post(address, "/v1/hoodie/callback", &body)
             };
             is_acknowledged = answer.is_ok_and(|(status, body)| status == 200 && !body.is_empty());

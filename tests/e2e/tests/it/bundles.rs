@@ -15,7 +15,8 @@ const OLDER_MAX: Duration = Duration::from_secs(180);
 fn versions(case: &Case) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for file in [".hoodie/hoodie.properties", ".hoodie/metadata/.hoodie/hoodie.properties"] {
-        let text = std::fs::read_to_string(case.table.join(file)).with_context(|| format!("cannot read {file}"))?;
+        let text =
+            std::fs::read_to_string(case.table.join(file)).with_context(|| format!("cannot read {file}"))?;
         let wanted = |l: &&str| {
             ["hoodie.table.version", "hoodie.timeline.layout.version", "hoodie.table.metadata.partitions"]
                 .iter()

@@ -43,7 +43,11 @@ fn a_clean_is_planned_and_run_after_so_many_commits() {
         let node = world.node(&case, &cleaning(world, "locked"))?;
         announce(&node, &case)?;
         node.until_state("clean", "succeeded", JOB_MAX)?;
-        ensure!(instants(&case.table, ".clean").len() == 1, "no completed clean: {:?}", instants(&case.table, ""));
+        ensure!(
+            instants(&case.table, ".clean").len() == 1,
+            "no completed clean: {:?}",
+            instants(&case.table, "")
+        );
         ensure!(data_files(&case.table) < n_files, "nothing was cleaned");
         world.expect_rows(&case, &before)?;
         world.writer_goes_on(&case, &clustering_writer(false), (0, 99, 9, None))

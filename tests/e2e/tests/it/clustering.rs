@@ -15,7 +15,9 @@ const LOOK_MAX: Duration = Duration::from_secs(60);
 const DRIVER_MAX: Duration = Duration::from_secs(90);
 
 fn parked_as_overtaken(node: &Node, limit: Duration) -> Result<serde_json::Value> {
-    node.until("clustering", "it is parked as overtaken", limit, |i| i["state"] == "parked" && i["reason"] == "overtaken")
+    node.until("clustering", "it is parked as overtaken", limit, |i| {
+        i["state"] == "parked" && i["reason"] == "overtaken"
+    })
 }
 
 #[test]
@@ -43,7 +45,8 @@ fn a_clustering_overtaken_by_an_insert_overwrite_before_its_start_never_runs() {
 
 fn overtaken_before_the_start(world: &mut World, operation: &str) -> Result<()> {
     let case = world.case(Base::Clustering)?;
-    let writer = joined(&[clustering_writer(false), pairs(&[("hoodie.datasource.write.operation", operation)])]);
+    let writer =
+        joined(&[clustering_writer(false), pairs(&[("hoodie.datasource.write.operation", operation)])]);
     let written = world.lab.write(&case.table, &writer, &[(0, 99, 7, Some("a"))]);
     if let Err(refused) = written {
         // Hudi refuses some of these writes itself; then nothing was overtaken and the case shows nothing.
@@ -63,7 +66,8 @@ fn a_clustering_overtaken_while_it_runs_refuses_its_own_commit() {
         let case = world.case(Base::Clustering)?;
         let node = world.node(&case, &world.settings())?;
         announce(&node, &case)?;
-        let running = node.until("clustering", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
+        let running =
+            node.until("clustering", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
         let driver = Driver::of(running["attempt"]["tag"].as_str().unwrap_or_default(), DRIVER_MAX)?;
         let suffixes = [".clustering.inflight", ".replacecommit.inflight"];
         let is_inflight = || suffixes.iter().any(|s| !instants(&case.table, s).is_empty()).then_some(());

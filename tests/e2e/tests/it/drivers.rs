@@ -15,7 +15,8 @@ const DRIVER_MAX: Duration = Duration::from_secs(90);
 const NO_LEAVE: i32 = 10;
 
 fn tag_of(node: &Node) -> Result<String> {
-    let running = node.until("compaction", "an attempt exists", DRIVER_MAX, |i| i["attempt"]["tag"].is_string())?;
+    let running =
+        node.until("compaction", "an attempt exists", DRIVER_MAX, |i| i["attempt"]["tag"].is_string())?;
     Ok(running["attempt"]["tag"].as_str().unwrap_or_default().to_owned())
 }
 
@@ -24,9 +25,17 @@ fn one_ran(world: &mut World, node: &Node, case: &Case, before: &Contents, twin:
     let ended = node.until_state("compaction", "succeeded", JOB_MAX)?;
     let code = twin.wait()?.code();
     // The twin may have been first; then the driver that TMS started is the one without leave.
-    ensure!(code == Some(NO_LEAVE) || code == Some(0), "the twin ended with {code:?}\n{}", node.story("compaction"));
+    ensure!(
+        code == Some(NO_LEAVE) || code == Some(0),
+        "the twin ended with {code:?}\n{}",
+        node.story("compaction")
+    );
     ensure!(ended["n_attempts"] == 1 || code == Some(NO_LEAVE), "{ended}");
-    ensure!(instants(&case.table, ".commit").len() == 1, "two completed files: {:?}", instants(&case.table, ""));
+    ensure!(
+        instants(&case.table, ".commit").len() == 1,
+        "two completed files: {:?}",
+        instants(&case.table, "")
+    );
     world.expect_rows(case, before)
 }
 

@@ -21,7 +21,8 @@ fn planned(case: &Case) -> Result<String> {
 }
 
 fn submitted(node: &Node) -> Result<Driver> {
-    let running = node.until("compaction", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
+    let running =
+        node.until("compaction", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
     Driver::of(running["attempt"]["tag"].as_str().unwrap_or_default(), LOOK_MAX)
 }
 

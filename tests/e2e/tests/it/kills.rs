@@ -17,15 +17,22 @@ const DRIVER_MAX: Duration = Duration::from_secs(90);
 
 fn wait_for_inflight(node: &Node, case: &Case) -> Result<()> {
     let found = || (!instants(&case.table, ".compaction.inflight").is_empty()).then_some(());
-    wait::until_at_once("the compaction is inflight", JOB_MAX, found).map_err(|e| e.context(node.story("compaction")))
+    wait::until_at_once("the compaction is inflight", JOB_MAX, found)
+        .map_err(|e| e.context(node.story("compaction")))
 }
 
 fn driver_of(node: &Node) -> Result<Driver> {
-    let running = node.until("compaction", "an attempt exists", DRIVER_MAX, |i| i["attempt"]["tag"].is_string())?;
+    let running =
+        node.until("compaction", "an attempt exists", DRIVER_MAX, |i| i["attempt"]["tag"].is_string())?;
     Driver::of(running["attempt"]["tag"].as_str().unwrap_or_default(), DRIVER_MAX)
 }
 
-fn ends_well(world: &mut World, node: &Node, case: &Case, before: &tms_e2e::lab::Contents) -> Result<serde_json::Value> {
+fn ends_well(
+    world: &mut World,
+    node: &Node,
+    case: &Case,
+    before: &tms_e2e::lab::Contents,
+) -> Result<serde_json::Value> {
     let ended = node.until_state("compaction", "succeeded", JOB_MAX)?;
     ensure!(instants(&case.table, ".compaction.requested").len() == 1, "a plan appeared or vanished");
     world.expect_rows(case, before)?;
@@ -79,7 +86,10 @@ fn a_killed_job_is_run_again() {
         wait_for_inflight(&node, &case)?;
         driver.signal(Signal::KILL)?;
         let ended = ends_well(world, &node, &case, &before)?;
-        ensure!(ended["n_failed"] == 1, "the kill counts once, a refusal for the dead runner's heartbeat never: {ended}");
+        ensure!(
+            ended["n_failed"] == 1,
+            "the kill counts once, a refusal for the dead runner's heartbeat never: {ended}"
+        );
         Ok(())
     });
 }
@@ -115,7 +125,12 @@ fn a_cancelled_job_gives_the_lock_back_and_keeps_its_plan() {
         let id = node.instances("compaction")?[0]["id"].as_str().unwrap_or_default().to_owned();
         node.tell_ok(&format!("/api/v1/instances/{id}/cancel"), &json!({}))?;
         let ended = node.until("compaction", "it has ended", JOB_MAX, |i| i["is_live"] == false)?;
-        wait::until("the driver is gone", Duration::from_secs(90), || (!driver.is_alive()).then_some(()), || ended.to_string())?;
+        wait::until(
+            "the driver is gone",
+            Duration::from_secs(90),
+            || (!driver.is_alive()).then_some(()),
+            || ended.to_string(),
+        )?;
         ensure!(!case.table.join(".hoodie/lock").exists(), "the lock was left behind");
         // The cancel may come after the commit; then the instance has succeeded.
         if ended["state"] == "cancelled" {

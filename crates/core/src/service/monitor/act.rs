@@ -4,22 +4,22 @@ use std::time::Duration;
 
 use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
-use crate::decision::judge::{
-    Context, EngineSays, PlanState, Situation, Step, TimelineSays, judge, urgency,
-};
+use crate::decision::judge::{Context, EngineSays, PlanState, Situation, Step, TimelineSays, judge, urgency};
 use crate::decision::transition::Change;
 use crate::engine::{Capabilities, Engine, Force, Found, JobRef, JobState};
 use crate::error::Error;
 use crate::model::action::Action;
 use crate::model::attempt::{Attempt, AttemptState};
 use crate::model::id::InstanceId;
-use crate::model::instance::Instance;
+use crate::model::instance::{Instance, InstanceKey, InstanceState};
 use crate::model::table::TableRecord;
-use crate::service::leader::Leader;
+use crate::service::leader::{Leader, Watch};
 use crate::service::monitor::conclude::{self, Evidence};
 
 /// Pace at which an engine is asked again to end a job.
 const CANCEL_EVERY: Duration = Duration::from_secs(5);
+/// Pace of the looks for one attempt that gave no verdict.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// Tells whether the driver of an attempt spoke within `silence`, on the monotonic clock of this term.
 pub(crate) fn heard_recently(leader: &Leader, instance: &Instance, silence: Duration) -> bool {
@@ -44,22 +44,25 @@ pub(super) async fn judge_one(
 ) -> Result<(), Error> {
     let Some(instance) = leader.refresh(id).await? else { return Ok(()) };
     let Some(attempt) = instance.live_attempt().cloned() else { return Ok(()) };
-    let Some(engine) = engine else { return unconfigured(leader, &attempt) };
-    let can = engine.capabilities();
+    // An engine that is not configured any more is one that cannot be reached.
+    let can = engine.map_or_else(|| unknown_engine(&attempt), Engine::capabilities);
     note_engine(leader, &instance, &attempt, &found).await?;
     let Some(instance) = leader.refresh(id).await? else { return Ok(()) };
     let says = EngineSays::from(&found.state);
     let mut timeline = TimelineSays::NotLooked;
     let mut evidence = Evidence { engine_word: word_of(&found.state), sight: None };
     let mut instance = instance;
+    if is_look_due(leader, id, |watch| watch.look_at) {
+        (timeline, instance) = look(leader, instance, &found.state, &mut evidence).await?;
+    }
     // Once without a look, and once with it when the first judgement asks for one.
     for _ in 0..2 {
         let context = context_of(leader, &instance, &can, &found.state);
         let Some(situation) = Situation::of(&instance, says, timeline, context) else { return Ok(()) };
         let steps = judge(&situation).steps;
-        if steps.contains(&Step::LookNow) && timeline == TimelineSays::NotLooked {
-            let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
-            (timeline, instance) = look(leader, &record, instance, &found.state, &mut evidence).await?;
+        let wants_look = steps.contains(&Step::LookNow) && timeline == TimelineSays::NotLooked;
+        if wants_look && is_look_due(leader, id, |watch| Some(watch.look_not_before.unwrap_or_default())) {
+            (timeline, instance) = look(leader, instance, &found.state, &mut evidence).await?;
             continue;
         }
         return act(leader, engine, &instance, steps, &found, &evidence).await;
@@ -67,13 +70,25 @@ pub(super) async fn judge_one(
     Ok(())
 }
 
-fn unconfigured(leader: &Leader, attempt: &Attempt) -> Result<(), Error> {
-    leader.alerts.raise(&Alert {
-        kind: AlertKind::EngineTrouble,
-        subject: attempt.engine.to_string(),
-        text: format!("the engine {} has live attempts but is not configured any more", attempt.engine),
-    });
-    Ok(())
+fn is_look_due(leader: &Leader, id: InstanceId, at: impl FnOnce(&Watch) -> Option<Duration>) -> bool {
+    let now = leader.clock.monotonic();
+    leader.watch(id, |watch| at(watch)).is_some_and(|at| at <= now)
+}
+
+/// What is assumed of an engine that is not configured any more.
+fn unknown_engine(attempt: &Attempt) -> Capabilities {
+    Capabilities {
+        is_fenced: attempt.launcher.is_fenced(),
+        finds_by_tag: false,
+        refuses_duplicates: false,
+        has_logs: false,
+        is_simulation: false,
+        settle: Duration::MAX,
+        running_max: 0,
+        heartbeat_silence: Duration::from_secs(60),
+        run_timeout: Duration::MAX,
+        submit_timeout: Duration::MAX,
+    }
 }
 
 fn word_of(state: &JobState) -> String {
@@ -89,7 +104,12 @@ fn word_of(state: &JobState) -> String {
 }
 
 /// Notes what the engine said, and the times that graces are counted from.
-async fn note_engine(leader: &Leader, instance: &Instance, attempt: &Attempt, found: &Found) -> Result<(), Error> {
+async fn note_engine(
+    leader: &Leader,
+    instance: &Instance,
+    attempt: &Attempt,
+    found: &Found,
+) -> Result<(), Error> {
     let now = leader.clock.monotonic();
     let has_ended = matches!(found.state, JobState::Ended { .. } | JobState::Absent { is_proof: true, .. });
     leader.watch(instance.id, |watch| {
@@ -100,22 +120,19 @@ async fn note_engine(leader: &Leader, instance: &Instance, attempt: &Attempt, fo
         } else {
             watch.unreachable_since = None;
         }
-        if has_ended {
-            watch.ended.get_or_insert(now);
+        match &found.state {
+            _ if has_ended && watch.ended.is_none() => {
+                watch.ended = Some(now);
+                // A look from before the end explains nothing.
+                watch.look_not_before = None;
+            }
+            JobState::Queued | JobState::Running => watch.ended = None,
+            _ => {}
         }
-        if instance.cancel_asked.is_some() {
+        if instance.cancel_asked.is_some() || instance.state == InstanceState::Succeeding {
             watch.end_wanted.get_or_insert(now);
         }
     });
-    let subject = attempt.engine.to_string();
-    match &found.state {
-        JobState::Unreachable { reason } => leader.alerts.raise(&Alert {
-            kind: AlertKind::EngineTrouble,
-            subject,
-            text: format!("the engine {} does not answer: {reason}", attempt.engine),
-        }),
-        _ => leader.alerts.clear(AlertKind::EngineTrouble, &subject),
-    }
     let word = word_of(&found.state);
     let is_news = attempt.engine_word.as_ref() != Some(&word) || (has_ended && attempt.ended_at.is_none());
     if is_news && !matches!(found.state, JobState::Unreachable { .. }) {
@@ -129,8 +146,9 @@ fn context_of(leader: &Leader, instance: &Instance, can: &Capabilities, state: &
     let now = leader.clock.monotonic();
     let attempt = instance.attempt.as_ref();
     let started = attempt.map(|a| a.leave_at.or(a.called_at).unwrap_or(a.intended_at));
-    let is_overdue = started
-        .is_some_and(|at| (leader.clock.now() - at).to_std().unwrap_or_default() > can.run_timeout + can.heartbeat_silence);
+    let longest = can.run_timeout.saturating_add(can.heartbeat_silence);
+    let is_overdue =
+        started.is_some_and(|at| (leader.clock.now() - at).to_std().unwrap_or_default() > longest);
     let heard = heard_recently(leader, instance, can.heartbeat_silence);
     let has_spoken = attempt.is_some_and(|a| a.heard_at.is_some());
     leader.watch(instance.id, |watch| {
@@ -154,8 +172,33 @@ fn context_of(leader: &Leader, instance: &Instance, can: &Capabilities, state: &
     })
 }
 
-/// Looks at the table and says what it means for this instance; a clean takes its instant when its plan appears.
+/// Looks at the table, says what it means for this instance, and notes when it is looked at next.
 async fn look(
+    leader: &Leader,
+    instance: Instance,
+    state: &JobState,
+    evidence: &mut Evidence,
+) -> Result<(TimelineSays, Instance), Error> {
+    let Some(record) = leader.table(instance.key.table).await? else {
+        return Ok((TimelineSays::NotLooked, instance));
+    };
+    let (says, instance) = look_at(leader, &record, instance, state, evidence).await?;
+    let again = leader.clock.monotonic() + LOOK_EVERY;
+    leader.watch(instance.id, |watch| {
+        watch.look_not_before = Some(again);
+        watch.look_at = match says {
+            TimelineSays::Missing | TimelineSays::Gone | TimelineSays::Unreadable => Some(again),
+            _ => None,
+        };
+        if matches!(says, TimelineSays::Pending(_) | TimelineSays::Completed { .. }) {
+            watch.missing = None;
+        }
+    });
+    Ok((says, instance))
+}
+
+/// A clean takes its instant when its plan appears.
+async fn look_at(
     leader: &Leader,
     record: &TableRecord,
     instance: Instance,
@@ -164,6 +207,10 @@ async fn look(
 ) -> Result<(TimelineSays, Instance), Error> {
     let path = &record.table.base_path;
     let action = instance.key.action;
+    if record.look.trouble.as_ref().is_some_and(|t| t.not_before > leader.clock.now()) {
+        // The table has its back-off; the timeline service tries it again.
+        return Ok((TimelineSays::Unreadable, instance));
+    }
     let sight = match leader.timelines.look(path).await {
         Ok(sight) => sight,
         Err(error) => {
@@ -179,6 +226,11 @@ async fn look(
         let has_called = attempt.as_ref().is_some_and(|a| a.call_at.is_some());
         let plan = sight.pending.iter().find(|p| p.action == action).filter(|_| has_called);
         if let Some(plan) = plan {
+            let key = InstanceKey { instant: Some(plan.instant.clone()), ..instance.key.clone() };
+            if leader.store.find_instance(&key).await?.is_some() {
+                // Known from before and taken over by a person: it keeps its own row.
+                return Ok((TimelineSays::Pending(PlanState::Inflight), instance));
+            }
             let change = Change::TakeInstant(plan.instant.clone());
             if let Some(after) = leader.step(&instance, change, "its plan appeared on the timeline").await? {
                 instance = after;
@@ -232,74 +284,85 @@ fn clean_says(sight: &crate::timeline::Sight, attempt: Option<&Attempt>, state: 
 /// Does the steps of one judgement in their order; a refused one stops the rest.
 async fn act(
     leader: &Leader,
-    engine: &dyn Engine,
+    engine: Option<&dyn Engine>,
     instance: &Instance,
     steps: Vec<Step>,
     found: &Found,
     evidence: &Evidence,
 ) -> Result<(), Error> {
-    let Some(attempt) = instance.live_attempt() else { return Ok(()) };
     let closing = steps.iter().copied().find(|s| s.frees_slot());
+    let mut instance = instance.clone();
     for step in steps {
+        let Some(attempt) = instance.live_attempt() else { return Ok(()) };
         let (change, reason) = match step {
             Step::Accept => {
                 let handle = found.handle.clone().or_else(|| attempt.handle.clone()).unwrap_or_default();
                 (Change::Accepted(handle), "found at the engine by its tag")
             }
             Step::BecomeUnknown => (Change::Unknown, "the engine does not know it"),
-            Step::BecomeSuspect => (Change::Suspect, "its driver is silent and the engine does not vouch for it"),
+            Step::BecomeSuspect => {
+                (Change::Suspect, "its driver is silent and the engine does not vouch for it")
+            }
             Step::BecomeHolding => (Change::Heard(None), "its driver spoke again"),
             Step::Succeeding => {
-                conclude::note_rollbacks(leader, instance).await?;
+                conclude::note_rollbacks(leader, &instance).await?;
                 (Change::Succeeding, "completed on the timeline; the job has not ended yet")
             }
             Step::End(end) => {
-                return conclude::conclude(leader, instance, end, closing, evidence).await;
+                return conclude::conclude(leader, &instance, end, closing, evidence).await;
             }
             Step::Park(reason) => {
-                return conclude::park(leader, instance, reason, closing, &evidence.engine_word).await;
+                return conclude::park(leader, &instance, reason, closing, &evidence.engine_word).await;
             }
             Step::StopByHeartbeat if attempt.n_kills == 0 && instance.cancel_asked.is_none() => {
                 (Change::KillSent, "the driver is told to stop")
             }
-            Step::CancelJob(force) => {
-                cancel(leader, engine, instance, attempt, force).await?;
-                continue;
-            }
-            Step::CancelOrphan => {
-                cancel(leader, engine, instance, attempt, Force::Kill).await?;
+            Step::CancelJob(_) | Step::CancelOrphan => {
+                let force = if let Step::CancelJob(force) = step { force } else { Force::Kill };
+                if let Some(after) = cancel(leader, engine, &instance, attempt, force).await? {
+                    instance = after;
+                }
                 continue;
             }
             Step::Alarm(kind) => {
-                alarm(leader, instance, kind, &evidence.engine_word).await?;
+                alarm(leader, &instance, kind, &evidence.engine_word).await?;
                 continue;
             }
             Step::ShowUnreadable => {
                 leader.look_by(instance.key.table, leader.clock.now());
                 continue;
             }
-            Step::AwaitSettle | Step::LookNow | Step::Stay | Step::StopByHeartbeat | Step::Event(_) => continue,
+            Step::AwaitSettle | Step::LookNow | Step::Stay | Step::StopByHeartbeat | Step::Event(_) => {
+                continue;
+            }
             Step::Revoke | Step::Over { .. } => continue,
             // Every launcher asks for leave, so a lost submission is revoked and tried as a new attempt.
             Step::RepeatSubmit => continue,
         };
-        let Some(after) = leader.step(instance, change, reason).await? else { return Ok(()) };
+        let Some(after) = leader.step(&instance, change, reason).await? else { return Ok(()) };
+        if step == Step::BecomeUnknown {
+            // The grace of a submission counts from here, not from its call.
+            let now = leader.clock.monotonic();
+            leader.watch(after.id, |watch| (watch.since, watch.unreachable) = (now, Duration::ZERO));
+        }
         // The steps after a change of state belong to the next judgement, of the new state.
         if after.attempt_state() != instance.attempt_state() || after.state != instance.state {
             leader.wakes.monitor.wake();
             return Ok(());
         }
+        instance = after;
     }
     Ok(())
 }
 
 async fn cancel(
     leader: &Leader,
-    engine: &dyn Engine,
+    engine: Option<&dyn Engine>,
     instance: &Instance,
     attempt: &Attempt,
     force: Force,
-) -> Result<(), Error> {
+) -> Result<Option<Instance>, Error> {
+    let Some(engine) = engine else { return Ok(None) };
     let now = leader.clock.monotonic();
     let is_due = leader.watch(instance.id, |watch| {
         let is_due = watch.cancel_sent.is_none_or(|at| now.saturating_sub(at) >= CANCEL_EVERY);
@@ -309,7 +372,7 @@ async fn cancel(
         is_due
     });
     if !is_due || attempt.state == AttemptState::Intended {
-        return Ok(());
+        return Ok(None);
     }
     let job = JobRef { tag: attempt.tag.clone(), handle: attempt.handle.clone() };
     if let Err(error) = engine.cancel(&job, force).await {
@@ -319,8 +382,7 @@ async fn cancel(
         Force::Gentle => "the engine is asked to end the job",
         Force::Kill => "the engine is told to kill the job",
     };
-    leader.step(instance, Change::KillSent, reason).await?;
-    Ok(())
+    leader.step(instance, Change::KillSent, reason).await
 }
 
 async fn alarm(leader: &Leader, instance: &Instance, kind: AlertKind, word: &str) -> Result<(), Error> {

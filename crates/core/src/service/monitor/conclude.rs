@@ -94,7 +94,8 @@ fn still_pending(
     closing: Option<Step>,
     evidence: &Evidence,
 ) -> Conclusion {
-    let has_ended = attempt.report.is_some() || crate::decision::judge::failure::exit_code_of(&evidence.engine_word).is_some();
+    let has_ended = attempt.report.is_some()
+        || crate::decision::judge::failure::exit_code_of(&evidence.engine_word).is_some();
     let is_revoked = !matches!(closing, Some(Step::Over { .. }));
     let class = if is_revoked && !has_ended {
         FailureClass::NotCounted(WaitReason::NoLeave)
@@ -134,8 +135,12 @@ fn still_pending(
             (AttemptEnd::NotCounted, Next::Pending(WaitReason::NoLeave, later(instance.n_attempts)))
         }
         FailureClass::Overtaken => (AttemptEnd::Overtaken, Next::Parked(ParkReason::Overtaken, text.clone())),
-        FailureClass::BadOptions => (AttemptEnd::NotCounted, Next::Parked(ParkReason::BadOption, text.clone())),
-        FailureClass::WrongBundle => (AttemptEnd::NotCounted, Next::Parked(ParkReason::BundleTooOld, text.clone())),
+        FailureClass::BadOptions => {
+            (AttemptEnd::NotCounted, Next::Parked(ParkReason::BadOption, text.clone()))
+        }
+        FailureClass::WrongBundle => {
+            (AttemptEnd::NotCounted, Next::Parked(ParkReason::BundleTooOld, text.clone()))
+        }
     };
     Conclusion { closing: closing_of(closing), end, next, reason: text }
 }
@@ -160,7 +165,9 @@ fn failure_text(attempt: &Attempt, engine_word: &str) -> String {
         Some(report) if !report.error.is_empty() => {
             format!("attempt {} ended ({}): {}", attempt.number, report.outcome, report.error.join(" <- "))
         }
-        Some(report) => format!("attempt {} ended ({}, exit {})", attempt.number, report.outcome, report.exit_code),
+        Some(report) => {
+            format!("attempt {} ended ({}, exit {})", attempt.number, report.outcome, report.exit_code)
+        }
         None => format!("attempt {} ended without a word of its driver: {engine_word}", attempt.number),
     }
 }
@@ -240,7 +247,7 @@ async fn versions_kept(leader: &Leader, record: &TableRecord, attempt: &Attempt)
 }
 
 /// Looks for rollbacks of the instant that our attempts do not explain, and notes them.
-pub(super) async fn note_rollbacks(leader: &Leader, instance: &Instance) -> Result<(), Error> {
+pub(crate) async fn note_rollbacks(leader: &Leader, instance: &Instance) -> Result<(), Error> {
     let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
     let mut state = record.look.clone();
     rollbacks(leader, &record, instance, &mut state).await?;
@@ -261,7 +268,9 @@ async fn rollbacks(
     if instance.key.action == Action::Clean || state.damage_seen.contains(instant) {
         return Ok(());
     }
-    let Ok(found) = leader.timelines.rollbacks_of(&record.table.base_path, instant).await else { return Ok(()) };
+    let Ok(found) = leader.timelines.rollbacks_of(&record.table.base_path, instant).await else {
+        return Ok(());
+    };
     if found.is_empty() {
         return Ok(());
     }

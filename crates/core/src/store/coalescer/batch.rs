@@ -26,8 +26,8 @@ impl Caller {
 }
 
 impl Part {
-    /// Sorts by table, so that writes go in the order of keys, and merges neighbours that ask for the same. What comes
-    /// of one table stays in the order that it came in: the spelling announced last counts.
+    /// Sorts by table, so that writes go in the order of keys, and merges neighbours that ask for the same.
+    /// What comes of one table stays in the order that it came in: the spelling announced last counts.
     pub(super) fn merged(mut items: Vec<Item>) -> Self {
         items.sort_by_key(|item| item.table);
         let mut part = Self { hand_overs: Vec::new(), callers: Vec::new() };

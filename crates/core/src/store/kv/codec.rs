@@ -23,7 +23,7 @@ pub(super) fn bad_row(keyspace: Keyspace, key: &[u8]) -> Error {
     Error::new(ErrorKind::Unexpected, "read a row of the store")
         .with("keyspace", keyspace.as_str())
         .with("key", hex::encode(key))
-        .hint("the row is damaged; the others are served on; restore the store from a backup or report a defect")
+        .hint("this row is damaged, the others are served: restore the store from a backup")
 }
 
 /// Returns the row, or logs and counts that it cannot be read: one bad row must not stop a list.

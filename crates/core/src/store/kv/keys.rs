@@ -12,8 +12,8 @@ pub(super) mod meta {
     pub(in crate::store::kv) const CHANGE_SEQ: &[u8] = b"change_seq";
     /// Number of ended instances, so that pruning by count does not count.
     pub(in crate::store::kv) const N_ENDED: &[u8] = b"n_ended";
-    /// Highest touch number of a removed table: a table that comes back starts above it, so that a look that began
-    /// before the removal covers nothing of it.
+    /// Highest touch number of a removed table: a table that comes back starts above it, so that a look that
+    /// began before the removal covers nothing of it.
     pub(in crate::store::kv) const TOUCH_FLOOR: &[u8] = b"touch_floor";
     /// Written by the check of health.
     pub(in crate::store::kv) const CHECK: &[u8] = b"check";

@@ -1,5 +1,5 @@
-//! Lists of instances. Ids sort by the time of their making and never change, so a page starts where the former one
-//! ended whatever happened in between; live and ended instances are merged by id.
+//! Lists of instances. Ids sort by the time of their making and never change, so a page starts where the
+//! former one ended whatever happened in between; live and ended instances are merged by id.
 
 use super::codec::{decode, readable};
 use super::instances::{find_row, id_in};

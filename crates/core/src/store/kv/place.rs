@@ -1,5 +1,5 @@
-//! Where an instance's rows lie: live or ended, by key, by table, by time of its end. Each instance is in all of its
-//! indexes or in none, because every change goes through [`Placement`].
+//! Where an instance's rows lie: live or ended, by key, by table, by time of its end. Each instance is in all
+//! of its indexes or in none, because every change goes through [`Placement`].
 
 use serde::{Deserialize, Serialize};
 
@@ -57,8 +57,8 @@ impl Placement {
         }
     }
 
-    /// Returns the row that names the instance by its key. Ended ones without instant may be many; all others are
-    /// alone in their slot.
+    /// Returns the row that names the instance by its key. Ended ones without instant may be many; all others
+    /// are alone in their slot.
     fn key_row(&self) -> Vec<u8> {
         if self.ended_millis.is_some() && self.key.instant.is_none() {
             return keys::ended_next(self.key.table, self.key.action, self.id);

@@ -54,7 +54,8 @@ struct Looks {
 }
 
 impl Looks {
-    /// Tells whether the plan of an instance may still stand on its timeline. What cannot be read counts as standing.
+    /// Tells whether the plan of an instance may still stand on its timeline. What cannot be read counts as
+    /// standing.
     fn may_stand(&mut self, tx: &mut Tx<'_>, key: &InstanceKey) -> Result<bool, Error> {
         let Some(instant) = &key.instant else { return Ok(false) };
         let look = match self.of.entry(key.table) {

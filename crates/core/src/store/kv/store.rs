@@ -17,8 +17,8 @@ pub const SCHEMA_VERSION: u64 = 1;
 #[derive(Clone, Debug)]
 pub struct KvStore {
     kv: Arc<dyn OrderedKv>,
-    /// Held from the first read to the commit, so that the writers of this process do not run into each other. The
-    /// preconditions of a batch are what keeps the data right; this only saves repeats.
+    /// Held from the first read to the commit, so that the writers of this process do not run into each
+    /// other. The preconditions of a batch are what keeps the data right; this only saves repeats.
     writer: Arc<tokio::sync::Mutex<()>>,
     incarnation: Incarnation,
 }

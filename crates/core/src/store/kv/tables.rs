@@ -153,8 +153,8 @@ fn write_look(tx: &mut Tx<'_>, table: TableId, state: &LookState) -> Result<(), 
     tx.store(Keyspace::Tables, keys::of_table(keys::LOOK_ROW, table), state)
 }
 
-/// Takes some rows of a table away, the table itself with the last ones; returns whether all are gone. In steps,
-/// since a table may have more history than one transaction should hold.
+/// Takes some rows of a table away, the table itself with the last ones; returns whether all are gone. In
+/// steps, since a table may have more history than one transaction should hold.
 fn remove_step(tx: &mut Tx<'_>, id: TableId, is_first: bool) -> Result<bool, Error> {
     let row = keys::of_table(keys::TABLE_ROW, id);
     if !tx.has(Keyspace::Tables, &row)? {

@@ -64,7 +64,8 @@ fn range_that_holds_nothing_says_so() {
     assert!(!KeyRange::prefix(b"").is_empty());
 }
 
-/// Two stores with a writer lock each: only the preconditions of the batches keep them from each other's work.
+/// Two stores with a writer lock each: only the preconditions of the batches keep them from each other's
+/// work.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn stores_that_share_a_map_lose_nothing() {
     let kv = Arc::new(MemoryKv::default());
@@ -252,4 +253,75 @@ fn batch_whose_precondition_fails_changes_nothing() {
         assert!(matches!(kv.commit(&batch), Err(KvError::Conflict { .. })));
         assert_eq!(kv.snapshot().unwrap().get(Keyspace::Meta, b"c").unwrap(), None);
     }
+}
+
+/// Returns how many rows each keyspace of instances holds.
+fn n_rows(kv: &MemoryKv) -> Vec<(Keyspace, usize)> {
+    let snapshot = kv.snapshot().unwrap();
+    [Keyspace::Live, Keyspace::Index, Keyspace::History, Keyspace::Details]
+        .map(|keyspace| {
+            let rows = snapshot.scan(keyspace, &KeyRange::prefix(b""), usize::MAX, false).unwrap();
+            (keyspace, rows.len())
+        })
+        .to_vec()
+}
+
+#[tokio::test]
+async fn nothing_is_left_of_what_was_pruned_removed_or_forgotten() {
+    let kv = Arc::new(MemoryKv::default());
+    let store = open_memory(Arc::clone(&kv)).unwrap();
+    let term = begin(&*store).await;
+    store.accept(&[hand_over("t", 0..0), hand_over("u", 1..4)]).await.unwrap();
+    let empty = n_rows(&MemoryKv::default());
+    let writes = ["1", "2"].map(|text| ended(key("t", text), InstanceState::Failed)).to_vec();
+    store.write(None, writes).await.unwrap();
+    let end_of_time = chrono::DateTime::<chrono::Utc>::MAX_UTC;
+    let rule = PruneRule { before: end_of_time, keep_count: 0, batch_max: 1 };
+    assert_eq!(store.prune(term, rule).await.unwrap(), 1);
+    let left = store.find_instance(&key("t", "2")).await.unwrap().unwrap();
+    store.remove_instance(left.id, left.version, true).await.unwrap();
+    store.clear_tombstone(&left.key).await.unwrap();
+    let named = store.find_instance(&key("u", "1")).await.unwrap().unwrap();
+    store.remove_instance(named.id, named.version, true).await.unwrap();
+    assert_ne!(n_rows(&kv), empty);
+    store.remove_table(table("u")).await.unwrap();
+    assert_eq!(n_rows(&kv), empty);
+}
+
+/// A backend where somebody else is faster once: right before a commit all intents are gone.
+#[derive(Debug)]
+struct Overtaken {
+    kv: Arc<MemoryKv>,
+    is_armed: std::sync::atomic::AtomicBool,
+}
+
+impl OrderedKv for Overtaken {
+    fn is_blocking(&self) -> bool {
+        false
+    }
+
+    fn snapshot(&self) -> Result<Box<dyn KvSnapshot + '_>, KvError> {
+        self.kv.snapshot()
+    }
+
+    fn commit(&self, batch: &Batch) -> Result<(), KvError> {
+        if self.is_armed.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            let range = KeyRange::prefix(&[keys::INTENT]);
+            let rows = self.kv.snapshot()?.scan(Keyspace::Settings, &range, 100, false)?;
+            let deletes = rows.into_iter().map(|(key, _)| (Keyspace::Settings, key.to_vec())).collect();
+            self.kv.commit(&Batch { deletes, ..Batch::default() })?;
+        }
+        self.kv.commit(batch)
+    }
+}
+
+#[tokio::test]
+async fn intent_that_somebody_else_took_meanwhile_is_not_taken_again() {
+    let kv = Arc::new(Overtaken { kv: Arc::default(), is_armed: false.into() });
+    let store: Arc<dyn Store> =
+        Arc::new(KvStore::open_blocking(Arc::clone(&kv) as Arc<dyn OrderedKv>).unwrap());
+    let term = begin(&*store).await;
+    store.put_intent(Intent::Look(table("t"))).await.unwrap();
+    kv.is_armed.store(true, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(store.take_intents(term, 10).await.unwrap(), []);
 }

@@ -13,8 +13,8 @@ use tms_core::model::queue::Queue;
 use tms_core::model::request::{Accepted, HandOver};
 use tms_core::model::table::{Table, TableRecord};
 use tms_core::store::{
-    InstanceFilter, InstanceStore, InstanceWrite, Intent, LeadershipStore, LookCommit, NodeRow, Page, PruneRule,
-    RequestStore, SettingsStore, Store, TableStore,
+    InstanceFilter, InstanceStore, InstanceWrite, Intent, LeadershipStore, LookCommit, NodeRow, Page,
+    PruneRule, RequestStore, SettingsStore, Store, TableStore,
 };
 
 /// When a failing call fails.
@@ -35,6 +35,7 @@ pub(super) struct FailingStore {
     is_down: AtomicBool,
     n_reads_to_fail: AtomicU64,
     failed: Mutex<&'static str>,
+    names: Mutex<Vec<&'static str>>,
 }
 
 impl FailingStore {
@@ -46,6 +47,7 @@ impl FailingStore {
             is_down: AtomicBool::new(false),
             n_reads_to_fail: AtomicU64::new(0),
             failed: Mutex::new("none"),
+            names: Mutex::default(),
         })
     }
 
@@ -56,6 +58,11 @@ impl FailingStore {
 
     pub(super) fn n_calls(&self) -> u64 {
         self.n_calls.load(Ordering::Relaxed)
+    }
+
+    /// Returns the names of the calls so far, in order.
+    pub(super) fn names(&self) -> Vec<&'static str> {
+        self.names.lock().unwrap().clone()
     }
 
     pub(super) fn set_down(&self, is_down: bool) {
@@ -78,6 +85,7 @@ impl FailingStore {
         work: impl Future<Output = Result<T, Error>> + Send,
     ) -> Result<T, Error> {
         let number = self.n_calls.fetch_add(1, Ordering::Relaxed) + 1;
+        self.names.lock().unwrap().push(name);
         // A store takes time: others get their turn, and paused time goes on.
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
         let down = || Error::new(ErrorKind::Unavailable, name).with("reason", "lock time-out");

@@ -281,9 +281,12 @@ impl From<InstanceView> for InstanceDto {
         let instance = view.instance;
         let (reason, detail, way_out, not_before) = match &instance.state {
             InstanceState::Pending { reason, not_before } => (Some(word(reason)), None, None, *not_before),
-            InstanceState::Parked { reason, detail, .. } => {
-                (Some(reason.as_str().to_owned()), Some(shown(detail)), Some(reason.way_out().to_owned()), None)
-            }
+            InstanceState::Parked { reason, detail, .. } => (
+                Some(reason.as_str().to_owned()),
+                Some(shown(detail)),
+                Some(reason.way_out().to_owned()),
+                None,
+            ),
             _ => (None, None, None, None),
         };
         Self {

@@ -2,11 +2,11 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use tms_core::Error;
 use tms_core::manager::engine::EngineView;
 use tms_core::manager::node::NodeView;
 use tms_core::manager::queue::QueueChange;
 use tms_core::model::queue::Queue;
-use tms_core::Error;
 use utoipa::ToSchema;
 
 use crate::redact;

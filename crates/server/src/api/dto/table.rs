@@ -269,10 +269,18 @@ impl From<TableRecord> for TableDto {
             unserved: look
                 .unserved
                 .into_iter()
-                .map(|u| UnservedDto { action: u.action.to_string(), instant: u.instant.to_string(), since: u.since })
+                .map(|u| UnservedDto {
+                    action: u.action.to_string(),
+                    instant: u.instant.to_string(),
+                    since: u.since,
+                })
                 .collect(),
             n_foreign_plans: look.n_foreign_plans,
-            last_success: look.last_success.into_iter().map(|(action, at)| (action.to_string(), at)).collect(),
+            last_success: look
+                .last_success
+                .into_iter()
+                .map(|(action, at)| (action.to_string(), at))
+                .collect(),
             last_error: look.last_error.as_deref().map(shown),
             commits_since_clean: look.commits_since_clean,
             damage: look.damage.map(|d| DamageDto { reason: shown(&d.reason), since: d.since }),
@@ -310,10 +318,15 @@ impl TryFrom<TableSettingsDto> for TableSettings {
         };
         if let Some((key, value)) = dto.hudi_options.iter().find(|(_, v)| v.contains(redact::STRUCK)) {
             // What was shown struck must not come back as if it were the secret.
-            return Err(refuse("hudi_options", value, "give the real value instead of `***`").with("option", key));
+            return Err(
+                refuse("hudi_options", value, "give the real value instead of `***`").with("option", key)
+            );
         }
         Ok(Self {
-            actions: dto.actions.map(|a| a.iter().map(|word| word.parse::<Action>()).collect()).transpose()?,
+            actions: dto
+                .actions
+                .map(|a| a.iter().map(|word| word.parse::<Action>()).collect())
+                .transpose()?,
             clean_after_commits: dto.clean_after_commits,
             concurrency: match dto.concurrency.as_deref() {
                 None => None,

@@ -50,7 +50,9 @@ fn integer(value: &Value, schema: &Schema) -> Result<(), Wrong> {
     };
     match number {
         None => Err(("is no whole number".to_owned(), allowed)),
-        Some(n) if n < i128::from(low) || n > i128::from(high) => Err(("is out of range".to_owned(), allowed)),
+        Some(n) if n < i128::from(low) || n > i128::from(high) => {
+            Err(("is out of range".to_owned(), allowed))
+        }
         Some(_) => Ok(()),
     }
 }
@@ -86,7 +88,9 @@ fn allowed_of(format: &str) -> &'static str {
         "url" => "an address such as http://tms.example:9091",
         "store" => "a scheme and a host, such as hdfs://ns1",
         "name" => "1 to 64 characters of a-z, A-Z, 0-9, dot, underscore and hyphen",
-        "log-filter" => "a level (error, warn, info, debug, trace), or levels by target such as info,tms_core=debug",
+        "log-filter" => {
+            "a level (error, warn, info, debug, trace), or levels by target such as info,tms_core=debug"
+        }
         "path" => "a path",
         _ => "a text",
     }

@@ -3,6 +3,8 @@ package io.tms.job;
 import java.io.IOException;
 import java.io.InputStream;
 import java.lang.management.ManagementFactory;
+import java.net.URI;
+import java.net.URISyntaxException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -60,7 +62,7 @@ final class JobIdentity {
     } else if (argv.length != 0) {
       throw new UsageException("the only argument is --properties FILE");
     }
-    if (blank(url) || !url.matches("https?://[^\\s/?#@]+(/[^\\s?#]*)?")) {
+    if (blank(url) || !url.matches("https?://[^\\s/?#@]+(/[^\\s?#]*)?") || !isAddress(url)) {
       throw new UsageException("TMS_JOB_URL (or url in the file) must be an http or https address without a query");
     }
     if (blank(tag) || !tag.matches("[a-z][a-z0-9-]{0,126}[a-z0-9]")) {
@@ -70,6 +72,15 @@ final class JobIdentity {
       throw new UsageException("TMS_JOB_TOKEN (or token in the file) must be printable and without blanks");
     }
     return new JobIdentity(url.replaceAll("/+$", ""), tag, token, leaveWait(env.get("TMS_JOB_LEAVE_WAIT_SECS")));
+  }
+
+  private static boolean isAddress(String url) {
+    try {
+      URI address = new URI(url);
+      return address.getHost() != null && address.getPort() <= 65535;
+    } catch (URISyntaxException e) {
+      return false;
+    }
   }
 
   private static int leaveWait(String text) throws UsageException {

@@ -67,7 +67,10 @@ final class LeaveClient {
   JsonNode leave(String stage, String sparkVersion, BooleanSupplier stopped)
       throws NoLeaveException, NobodyAnsweredException, StoppedException {
     ObjectNode body = json.createObjectNode();
-    body.put("run_id", me.runId).put("stage", stage).put("pid", JobIdentity.pid()).put("host", JobIdentity.host());
+    body.put("run_id", me.runId).put("stage", stage).put("host", JobIdentity.host());
+    if (JobIdentity.pid() > 0) {
+      body.put("pid", JobIdentity.pid());
+    }
     if (sparkVersion != null) {
       body.put("spark_version", sparkVersion);
     }

@@ -19,7 +19,7 @@ final class StopControl {
   private static final long INTERRUPT_AFTER_MS = 20_000;
   /** Then the call had its chance. */
   static final long UNWIND_MS = 60_000;
-  /** Longest time from the reported end to the end of the JVM. */
+  /** Longest time from the known end to the end of the JVM: reports, and Spark's own stop. */
   private static final long CLOSE_MS = 60_000;
   private static final long TICK_MS = 100;
 
@@ -116,7 +116,7 @@ final class StopControl {
     Thread.interrupted();
   }
 
-  /** The end is reported; only the JVM has to go. */
+  /** The end is known; what is left is to report it and to go, within a limit of its own. */
   synchronized void closing(int code) {
     ended = true;
     endedAt = System.nanoTime();

@@ -1,5 +1,6 @@
 package io.tms.job;
 
+import com.fasterxml.jackson.databind.JsonNode;
 import java.util.ArrayList;
 import java.util.Collections;
 import java.util.List;
@@ -29,7 +30,7 @@ import org.apache.spark.sql.SparkSession;
  * Exit codes: {@link ExitCode}. Outcomes: returned, threw, untouched, stopped, timed_out.
  */
 public final class TmsSparkJob {
-  private static final int ROWS_MAX = 100;
+  private static final int ROWS_MAX = 20;
   /** Longest wait of the heartbeat thread between two looks at the phase. */
   private static final long BEAT_TICK_MS = 200;
 
@@ -66,7 +67,6 @@ public final class TmsSparkJob {
     TmsSparkJob job = new TmsSparkJob(me, report);
     job.stop.start();
     int code = job.run();
-    job.stop.closing(code);
     if (job.spark != null) {
       try {
         job.spark.stop();
@@ -81,7 +81,6 @@ public final class TmsSparkJob {
   private int run() {
     try {
       Leave first = ask("start", null);
-      hasLeave = true;
       report.hideSecretsOf(first.settings());
       stop.limit(first.runTimeoutSecs);
       report.say("JOB", "tag=" + me.tag + " run=" + me.runId + " stage=start action=" + first.actionName()
@@ -113,7 +112,10 @@ public final class TmsSparkJob {
 
   private Leave ask(String stage, String sparkVersion) throws LeaveClient.NoLeaveException,
       LeaveClient.NobodyAnsweredException, LeaveClient.StoppedException, Leave.BadLeaveException {
-    Leave leave = new Leave(tms.leave(stage, sparkVersion, stop::isAsked));
+    JsonNode given = tms.leave(stage, sparkVersion, stop::isAsked);
+    // From here on TMS waits for this run's end, also when its answer turns out to be unusable.
+    hasLeave = true;
+    Leave leave = new Leave(given);
     if (stop.isAsked()) {
       throw new LeaveClient.StoppedException();
     }
@@ -159,7 +161,7 @@ public final class TmsSparkJob {
     try {
       mismatch = TimelineCheck.mismatch(spark.sessionState().newHadoopConf(), leave);
     } catch (Exception e) {
-      return end("threw", ExitCode.THREW, untouched("the timeline could not be read", e));
+      return end("threw", ExitCode.THREW, untouched("the timeline could not be read" + localeHint(leave), e));
     }
     if (mismatch != null) {
       return end("untouched", ExitCode.NOTHING_TO_DO, one(mismatch));
@@ -185,6 +187,13 @@ public final class TmsSparkJob {
     }
     List<String> chain = report.chain(thrown);
     return stop.isAsked() ? endStopped(chain) : end("threw", ExitCode.THREW, chain);
+  }
+
+  /** A JVM in another locale turns what is not ASCII in a local path into question marks. */
+  private static String localeHint(Leave leave) {
+    boolean isAscii = leave.basePath.chars().allMatch(c -> c < 0x80);
+    boolean isUtf8 = "UTF-8".equalsIgnoreCase(System.getProperty("sun.jnu.encoding", "UTF-8"));
+    return isAscii || isUtf8 ? "" : " (this JVM's locale is not UTF-8, start jobs with LC_ALL=C.UTF-8)";
   }
 
   private void call(Leave leave, List<String> rows) throws ReflectiveOperationException {
@@ -281,6 +290,7 @@ public final class TmsSparkJob {
     if (!ended.compareAndSet(false, true)) {
       return code;
     }
+    stop.closing(code);
     report.say("RESULT", String.format(Locale.ROOT, "%s exit=%d rows=%d", outcome, code, rows.size()));
     for (String error : errors) {
       report.say("CAUSE", error);

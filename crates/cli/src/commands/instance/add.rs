@@ -1,0 +1,49 @@
+//! `tms instance add`
+
+use clap::Args;
+use tms_client::types::AddInstance;
+
+use crate::arguments::WaitArguments;
+use crate::commands::instance::{ended, table_of};
+use crate::commands::table::named;
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::wait;
+
+/// What is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Base path or id of the table.
+    table: String,
+    /// compaction, clustering or clean.
+    #[arg(long)]
+    action: String,
+    /// Requested time of the plan; a clean may have none.
+    #[arg(long)]
+    instant: Option<String>,
+    /// Queue.
+    #[arg(long)]
+    queue: Option<String>,
+    /// Higher first.
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    #[command(flatten)]
+    wait: WaitArguments,
+}
+
+/// Asks for one instance.
+pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let body = AddInstance {
+        table: named(&arguments.table),
+        action: arguments.action.clone(),
+        instant: arguments.instant.clone(),
+        queue: arguments.queue.clone(),
+        priority: arguments.priority,
+    };
+    let instance = ctx.client.add_instance().body(body).send().await?.into_inner();
+    if !arguments.wait.wait {
+        return ctx.out.result(&instance, |i| table_of(std::slice::from_ref(i)));
+    }
+    let instance = wait::for_end(ctx, &instance.id.to_string(), &arguments.wait).await?;
+    ended(ctx, &instance, "succeeded")
+}

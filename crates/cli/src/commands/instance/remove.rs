@@ -1,0 +1,19 @@
+//! `tms instance remove`
+
+use clap::Args;
+
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Which instance.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Id of the instance.
+    id: String,
+}
+
+/// Forgets an instance.
+pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    ctx.client.remove_instance().id(&arguments.id).send().await?;
+    ctx.out.done(&format!("removed {}", arguments.id))
+}

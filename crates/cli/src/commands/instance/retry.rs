@@ -1,0 +1,33 @@
+//! `tms instance retry`
+
+use clap::Args;
+use tms_client::types::RetryInstance;
+
+use crate::arguments::WaitArguments;
+use crate::commands::instance::{ended, table_of};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::wait;
+
+/// Which instance.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Id of the instance.
+    id: String,
+    /// Runs it although somebody else seems to: only when it is certain that nobody does.
+    #[arg(long)]
+    take_over: bool,
+    #[command(flatten)]
+    wait: WaitArguments,
+}
+
+/// Has an instance tried again.
+pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let body = RetryInstance { take_over: arguments.take_over };
+    let instance = ctx.client.retry_instance().id(&arguments.id).body(body).send().await?.into_inner();
+    if !arguments.wait.wait {
+        return ctx.out.result(&instance, |i| table_of(std::slice::from_ref(i)));
+    }
+    let instance = wait::for_end(ctx, &arguments.id, &arguments.wait).await?;
+    ended(ctx, &instance, "succeeded")
+}

@@ -1,0 +1,20 @@
+//! `tms queue pause`
+
+use clap::Args;
+
+use crate::commands::queue::table_of;
+use crate::context::Context;
+use crate::failure::Failure;
+
+/// Which queue.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Name of the queue.
+    name: String,
+}
+
+/// Pauses a queue.
+pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let queue = ctx.client.pause_queue().name(&arguments.name).send().await?.into_inner();
+    ctx.out.result(&queue, |q| table_of(std::slice::from_ref(q)))
+}

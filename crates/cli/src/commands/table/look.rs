@@ -1,0 +1,56 @@
+//! `tms table look`
+
+use clap::Args;
+use tms_client::types::Table;
+
+use crate::arguments::WaitArguments;
+use crate::commands::table::{named, table_of};
+use crate::context::Context;
+use crate::failure::Failure;
+use crate::wait::Waiting;
+
+/// Which table.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Base path or id of the table.
+    table: String,
+    #[command(flatten)]
+    wait: WaitArguments,
+}
+
+/// Has the server look at a table now.
+pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let asked = ctx.client.look_at_table().id(named(&arguments.table)).send().await?.into_inner();
+    if !arguments.wait.wait {
+        return ctx.out.result(&asked, |t| table_of(std::slice::from_ref(t)));
+    }
+    let table = looked_at(ctx, &asked, &arguments.wait).await?;
+    ctx.out.result(&table, |t| table_of(std::slice::from_ref(t)))?;
+    match &table.trouble {
+        Some(trouble) => Err(Failure::refused(format!("the table cannot be read: {}", trouble.error))),
+        None => Ok(()),
+    }
+}
+
+/// Waits until a look has covered the touch, or has failed since.
+async fn looked_at(ctx: &Context, asked: &Table, arguments: &WaitArguments) -> Result<Table, Failure> {
+    let failed_before = asked.trouble.as_ref().map_or(0, |t| t.n_failed);
+    let mut waiting = Waiting::new(ctx.out, arguments);
+    loop {
+        match ctx.client.show_table().id(&asked.id).send().await.map_err(Failure::from) {
+            Ok(answer) => {
+                let table: Table = serde_json::to_value(answer.into_inner())
+                    .and_then(serde_json::from_value)
+                    .map_err(|e| Failure::refused(format!("cannot read the server's answer: {e}")))?;
+                let has_failed = table.trouble.as_ref().is_some_and(|t| t.n_failed > failed_before);
+                if table.looked >= asked.touch || has_failed {
+                    waiting.end();
+                    return Ok(table);
+                }
+                waiting.tell(format!("waits for the look at {}", table.base_path));
+            }
+            Err(failure) => waiting.forgive(failure)?,
+        }
+        waiting.pause().await?;
+    }
+}

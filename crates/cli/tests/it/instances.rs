@@ -1,0 +1,149 @@
+//! `tms instance`.
+
+use tms_core::model::action::Action;
+
+use crate::support::Running;
+
+const T1: &str = "20260101000000001";
+const T2: &str = "20260101000000002";
+
+#[tokio::test]
+async fn add_with_wait_follows_an_instance_to_its_end() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/w", Action::Compaction, T1);
+    let add = [
+        "instance",
+        "add",
+        "/data/w",
+        "--action",
+        "compaction",
+        "--instant",
+        T1,
+        "--wait",
+        "--timeout",
+        "20s",
+        "-o",
+        "json",
+    ];
+    let (said, ()) = tokio::join!(server.tms(&add), server.complete("/data/w", Action::Compaction, T1));
+    assert_eq!(said.json()["state"], "succeeded", "{said:?}");
+    assert!(said.err.contains("compaction"), "no progress: {said:?}");
+    assert!(!said.err.contains('\x1b') && !said.err.contains('\r'), "not for a terminal: {said:?}");
+    let id = said.json()["id"].as_str().unwrap().to_owned();
+    let shown = server.tms(&["instance", "show", &id, "-o", "json"]).await.json();
+    assert_eq!((shown["id"].as_str(), shown["state"].as_str()), (Some(id.as_str()), Some("succeeded")));
+    assert!(!shown["events"].as_array().unwrap().is_empty());
+    let text = server.tms(&["instance", "show", &id]).await.out;
+    assert!(text.contains("succeeded") && text.contains("events") && text.contains("file:/data/w"), "{text}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_beyond_its_limit_ends_with_124() {
+    let server = Running::start(&[]).await;
+    server.tms(&["queue", "pause", "default"]).await;
+    server.plan("/data/l", Action::Compaction, T1);
+    let add = [
+        "instance",
+        "add",
+        "/data/l",
+        "--action",
+        "compaction",
+        "--instant",
+        T1,
+        "--wait",
+        "--timeout",
+        "700ms",
+    ];
+    let said = server.tms(&add).await;
+    assert_eq!(said.code, 124, "{said:?}");
+    assert!(said.err.contains("queue"), "it does not say what it waits for: {said:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_for_an_end_other_than_succeeded_ends_with_1() {
+    let server = Running::start(&[]).await;
+    server.tms(&["queue", "pause", "default"]).await;
+    server.plan("/data/c", Action::Compaction, T1);
+    let id = server
+        .tms(&["instance", "add", "/data/c", "--action", "compaction", "--instant", T1, "-o", "json"])
+        .await
+        .json()["id"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    server.until(&["instance", "show", &id, "-o", "json"], |i| i["state"] == "pending").await;
+    let cancelled = server.tms(&["instance", "cancel", &id, "--wait", "--timeout", "20s"]).await;
+    assert_eq!(cancelled.code, 0, "{cancelled:?}");
+    let again = [
+        "instance",
+        "add",
+        "/data/c",
+        "--action",
+        "compaction",
+        "--instant",
+        T1,
+        "--wait",
+        "--timeout",
+        "20s",
+    ];
+    let said = server.tms(&again).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("cancelled"), "{said:?}");
+    server.tms(&["queue", "resume", "default"]).await;
+    let retry = ["instance", "retry", &id, "--wait", "--timeout", "20s"];
+    let (said, ()) = tokio::join!(server.tms(&retry), server.complete("/data/c", Action::Compaction, T1));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(server.tms(&["instance", "retry", &id]).await.code, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_list_is_one_array_and_its_cursor_goes_to_standard_error() {
+    let server = Running::start(&[]).await;
+    server.tms(&["queue", "pause", "default"]).await;
+    for t in [T1, T2] {
+        server.plan("/data/i", Action::Compaction, t);
+    }
+    server.tms(&["table", "register", "/data/i", "--look"]).await;
+    let list = ["instance", "list", "-o", "json", "--state", "pending", "--live"];
+    server.until(&list, |l| l.as_array().unwrap().len() == 2).await;
+    let first = server.tms(&["instance", "list", "-o", "json", "--limit", "1"]).await;
+    assert_eq!(first.json().as_array().unwrap().len(), 1);
+    let cursor = first.err.split("--cursor ").nth(1).expect("a cursor").trim().to_owned();
+    let second = server.tms(&["instance", "list", "-o", "json", "--limit", "1", "--cursor", &cursor]).await;
+    assert_eq!(second.json().as_array().unwrap().len(), 1);
+    assert_ne!(first.json()[0]["id"], second.json()[0]["id"]);
+    let none = server
+        .tms(&["instance", "list", "--ended", "-o", "json", "--table", "/data/i", "--action", "clean"])
+        .await;
+    assert_eq!(none.json().as_array().unwrap().len(), 0);
+    let text = server.tms(&["instance", "list"]).await.out;
+    assert_eq!(text.lines().count(), 3, "{text}");
+    let id = first.json()[0]["id"].as_str().unwrap().to_owned();
+    let removed = server.tms(&["instance", "remove", &id]).await;
+    assert_eq!(removed.code, 0, "{removed:?}");
+    assert_eq!(server.tms(&["instance", "show", &id]).await.code, 3);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_log_is_printed_as_it_is_but_steers_no_terminal() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/g", Action::Compaction, T1);
+    let added = server
+        .tms(&["instance", "add", "/data/g", "--action", "compaction", "--instant", T1, "-o", "json"])
+        .await
+        .json();
+    let id = added["id"].as_str().unwrap();
+    server.until(&["instance", "show", id, "-o", "json"], |i| i["attempt"]["state"] == "accepted").await;
+    let tag = server.engine.tags().pop().unwrap();
+    server.engine.set_log(&tag, "one\ntwo \x1b[31m\n");
+    let said = server.tms(&["instance", "logs", id]).await;
+    assert_eq!((said.code, said.out.as_str()), (0, "one\ntwo \\u{1b}[31m\n"), "{said:?}");
+    let object =
+        server.tms(&["instance", "logs", id, "--attempt", "1", "--bytes", "4096", "-o", "json"]).await.json();
+    assert!(object["text"].as_str().unwrap().starts_with("one\n"));
+    server.stop().await;
+}

@@ -1,0 +1,13 @@
+//! The server from outside: configuration, guards, writers, drivers, API, as a program.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod api;
+mod config;
+mod generated;
+mod guard;
+mod jobs;
+mod names;
+mod program;
+mod secrets;
+mod support;
+mod writers;

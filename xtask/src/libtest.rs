@@ -64,6 +64,8 @@ enum Section {
 pub(crate) struct Tally {
     counts: Counts,
     section: Section,
+    /// Whether the lines are what one test printed, in which nothing is a result.
+    is_in_output: bool,
     /// Whether the test whose output is being read was counted as skipped already.
     is_skip_counted: bool,
     n_skips: usize,
@@ -75,6 +77,7 @@ impl Default for Tally {
         Self {
             counts: Counts::default(),
             section: Section::Tests,
+            is_in_output: false,
             is_skip_counted: false,
             n_skips: 0,
             has_result: false,
@@ -85,7 +88,9 @@ impl Default for Tally {
 impl Tally {
     /// Takes one line and says whether a person wants to see it.
     pub(crate) fn line(&mut self, line: &str) -> Show {
-        if let Some(result) = line.strip_prefix("test result: ") {
+        if let Some(result) = line.strip_prefix("test result: ")
+            && !self.is_in_output
+        {
             self.result(result);
             return Show::Yes;
         }
@@ -94,11 +99,13 @@ impl Tally {
             "failures:" => self.section = Section::Failures,
             _ => return self.inside(line),
         }
+        self.is_in_output = false;
         if self.section == Section::Failures { Show::Yes } else { Show::No }
     }
 
     fn inside(&mut self, line: &str) -> Show {
         if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.is_in_output = true;
             self.is_skip_counted = false;
         }
         if line.starts_with("SKIPPED ") && self.section != Section::Failures {
@@ -176,6 +183,16 @@ mod tests {
         let (counts, shown) = tally(text, false);
         assert_eq!(counts, Counts::ONE_FAILED);
         assert!(shown.iter().any(|line| line == "panicked here"));
+    }
+
+    #[test]
+    fn result_line_that_a_test_printed_is_no_result() {
+        let inner = "test result: ok. 50 passed; 5 failed; 0 ignored; 0 measured; 0 filtered out";
+        let text = format!(
+            "test a ... ok\n\nsuccesses:\n\n---- a stdout ----\n{inner}\n\nsuccesses:\n    a\n\n\
+             test result: ok. 1 passed; 0 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.01s\n"
+        );
+        assert_eq!(tally(&text, true).0, Counts::ONE_PASSED);
     }
 
     #[test]

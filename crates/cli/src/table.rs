@@ -47,6 +47,7 @@ pub(crate) struct Facts(Vec<(&'static str, String)>);
 
 impl Facts {
     /// Adds a value.
+    #[expect(clippy::needless_pass_by_value, reason = "calls read better with values of any kind")]
     pub(crate) fn add(&mut self, key: &'static str, value: impl ToString) {
         self.0.push((key, value.to_string()));
     }

@@ -86,7 +86,11 @@ fn run_driver(folder: &AttemptFolder, plan: &Plan, claim: &WrapperClaim) -> io::
         // The receiver is gone when nobody waits any more.
         drained.send(()).ok();
     });
-    tell_submitter(&Handle::of(claim, mark_of(&child)));
+    let jvm = mark_of(&child);
+    // The driver's process stores the same before it becomes the driver; here it is stored before anybody is answered.
+    if jvm.is_none_or(|jvm| folder.write_jvm(jvm).is_ok()) {
+        tell_submitter(&Handle::of(claim, jvm));
+    }
     let status = child.wait()?;
     // A timeout means that somebody else still holds the pipe; the log then ends here.
     is_drained.recv_timeout(DRAIN_MAX).ok();

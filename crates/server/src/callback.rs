@@ -277,7 +277,7 @@ mod tests {
         ) {
             let mut entries: Vec<(String, serde_json::Value)> =
                 others.into_iter().enumerate().map(|(i, v)| (format!("k\"{i}"), v)).collect();
-            entries.insert(at.min(entries.len()), ("basePath".to_owned(), path.clone().into()));
+            entries.insert(at.min(entries.len()), ("basePath".to_owned(), path.into()));
             let members: Vec<String> = entries
                 .iter()
                 .map(|(k, v)| format!("{}: {}", serde_json::to_string(k).unwrap(), v))

@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
 pub(crate) async fn run(out: Out, arguments: &Arguments) -> Result<(), Failure> {
     let path = absolute(&arguments.path);
     let table = HudiTable::new(Arc::new(LocalListing::new()), path);
-    let report = report(&table).await.map_err(failure_of)?;
+    let report = report(&table).await.map_err(|e| failure_of(&e))?;
     out.result(&report, text)?;
     for problem in &report.problems {
         out.aside(&format!("warning: {problem}"));
@@ -34,7 +34,7 @@ pub(crate) async fn run(out: Out, arguments: &Arguments) -> Result<(), Failure> 
     }
 }
 
-fn failure_of(error: tms_hudi::Error) -> Failure {
+fn failure_of(error: &tms_hudi::Error) -> Failure {
     let text = error.to_string();
     match error.kind() {
         ErrorKind::NotFound => Failure::NotFound { text, hint: None },

@@ -46,6 +46,7 @@ impl LeaderService for HousekeepingService {
 async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     loop {
         if let Err(error) = prune(&leader).await {
+            leader.heed(&error);
             tracing::warn!(error = error.chain(), "Failed to prune the history.");
         }
         if let Err(error) = watch_tables(&leader).await {

@@ -426,10 +426,7 @@ impl Leader {
                 return Ok(None);
             }
             Err(e) => {
-                if e.kind() == ErrorKind::Fenced {
-                    tracing::warn!(term = %self.term, "This term is over: another leader writes.");
-                    self.stop.cancel();
-                }
+                self.heed(&e);
                 return Err(e);
             }
         };
@@ -453,6 +450,14 @@ impl Leader {
             self.alert_of(instance);
         }
         Ok(Some(written))
+    }
+
+    /// Ends the term when the store says that a newer one has begun, whatever call it was.
+    pub(crate) fn heed(&self, error: &Error) {
+        if error.kind() == ErrorKind::Fenced && !self.stop.is_cancelled() {
+            tracing::warn!(term = %self.term, "This term is over: another leader writes.");
+            self.stop.cancel();
+        }
     }
 
     /// Remembers the job of an attempt that was revoked while its engine may still run it.

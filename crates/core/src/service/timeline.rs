@@ -94,6 +94,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                     }
                 }
                 Err(error) => {
+                    leader.heed(&error);
                     tracing::warn!(%error, "Failed to find tables to look at.");
                     tokio::time::sleep(FAILED_PAUSE).await;
                 }

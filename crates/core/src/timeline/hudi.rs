@@ -90,6 +90,11 @@ impl HudiTimelines {
             Some((Arc::clone(&snapshot), Arc::clone(&sight)));
         Ok((known, snapshot, sight))
     }
+
+    async fn without_heartbeat(&self, path: &BasePath) -> Result<Vec<String>, Error> {
+        let (known, snapshot, _) = self.snapshot(path).await?;
+        bounded(path, "look for heartbeats", known.table.writes_without_heartbeat(&snapshot)).await
+    }
 }
 
 async fn bounded<T>(
@@ -251,8 +256,14 @@ impl TimelineSource for HudiTimelines {
     }
 
     async fn writes_without_heartbeat(&self, path: &BasePath) -> Result<Vec<String>, Error> {
-        let (known, snapshot, _) = self.snapshot(path).await?;
-        bounded(path, "look for heartbeats", known.table.writes_without_heartbeat(&snapshot)).await
+        let mut suspects = self.without_heartbeat(path).await?;
+        if !suspects.is_empty() {
+            // Timeline and heartbeats are two listings: a write that began or ended between them looks the same. One that is
+            // not locked is found twice.
+            let again = self.without_heartbeat(path).await?;
+            suspects.retain(|write| again.contains(write));
+        }
+        Ok(suspects)
     }
 
     async fn versions(&self, path: &BasePath) -> Result<VersionsSeen, Error> {

@@ -5,6 +5,7 @@ mod cancel;
 mod clean;
 mod damage;
 mod foreign;
+mod hudi_source;
 mod leave;
 mod life;
 mod looks;

@@ -116,6 +116,8 @@ async fn a_damaged_record_or_a_lost_disk_proves_nothing() {
     let bench = Bench::new(RUNS_UNTIL_TOLD);
     let job = job();
     bench.submit(&job).await;
+    // From here on the driver needs nothing of the folder any more.
+    bench.wait_for_file("starts").await;
     let claim = bench.folder(&job.tag).path().join("claim.json");
     let text = std::fs::read(&claim).unwrap();
     std::fs::write(&claim, "{").unwrap();

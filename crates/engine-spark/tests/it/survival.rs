@@ -83,7 +83,12 @@ async fn a_submitter_killed_at_any_moment_leaves_one_driver_or_the_proof_of_none
 async fn the_driver_dies_with_its_group() {
     let bench = Bench::new(RUNS_UNTIL_TOLD);
     let job = job();
-    let handle = handle(&bench.submit(&job).await);
+    let text = bench.submit(&job).await;
+    let handle = handle(&text);
+    // Stored before the submission is answered.
+    assert_eq!(bench.folder(&job.tag).read_jvm().unwrap(), handle.jvm);
+    let jvm = tms_engine_spark::proc::look(handle.jvm.unwrap().pid).unwrap().unwrap();
+    assert_eq!(jvm.session, handle.session);
     let me = tms_engine_spark::proc::look(std::process::id()).unwrap().unwrap();
     assert_ne!(handle.session, me.session, "it has a session of its own");
     signal(-i64::from(handle.session), "KILL");

@@ -1,7 +1,6 @@
 //! Tests of the reader against real tables and hand-made ones.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-mod local_listing;
 mod common;
 mod confinement;
 mod cost;
@@ -9,6 +8,7 @@ mod fixtures;
 mod handmade;
 mod inspect;
 mod local;
+mod local_listing;
 mod made;
 mod mutations;
 mod overtaken;

@@ -37,6 +37,7 @@ fn serving(args: &[&str], folder: &Path) -> (Child, String, BufReader<std::proce
         line.clear();
     }
     child.kill().unwrap();
+    child.wait().unwrap();
     panic!("it did not start");
 }
 
@@ -45,6 +46,7 @@ fn signal(child: &Child, signal: &str) {
     assert!(sent.success());
 }
 
+#[expect(clippy::disallowed_methods, reason = "the pause and limit of a wait for a real process")]
 fn ended_within(child: &mut Child, most: Duration) -> i32 {
     let begun = Instant::now();
     loop {

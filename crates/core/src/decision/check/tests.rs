@@ -281,7 +281,9 @@ fn foreign(silence: Option<i64>, take_over: TakeOver) -> World {
 
 #[test]
 fn a_foreign_runner_is_waited_for_until_it_was_silent_for_the_grace() {
-    for (silence, take_over) in [(0, TakeOver::Ask), (599, TakeOver::Ask), (599, TakeOver::AfterGrace), (-5, TakeOver::Ask)] {
+    for (silence, take_over) in
+        [(0, TakeOver::Ask), (599, TakeOver::Ask), (599, TakeOver::AfterGrace), (-5, TakeOver::Ask)]
+    {
         let waiting = foreign(Some(silence), take_over);
         assert_eq!(waiting.check(), Verdict::WaitForeign(Some(at(10_000 - silence))));
     }
@@ -336,7 +338,11 @@ fn a_clean_runs_only_while_no_other_clean_is_pending() {
     clean.sign = Some(at(9_999));
     assert_eq!(clean.check(), Verdict::WaitForeign(Some(at(9_999))));
     clean.instance.has_called = true;
-    assert_eq!(clean.check(), Verdict::WaitForeign(Some(at(9_999))), "it has no instant, so no plan is its own");
+    assert_eq!(
+        clean.check(),
+        Verdict::WaitForeign(Some(at(9_999))),
+        "it has no instant, so no plan is its own"
+    );
     clean.instance.take_over = true;
     assert_eq!(clean.check(), Verdict::Go(Expected::InflightOfOurs));
 }

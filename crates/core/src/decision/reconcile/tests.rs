@@ -43,10 +43,18 @@ fn world() -> World {
         created_at: at(0),
         version: Version(1),
     };
-    let facts =
-        TableFacts { table_version: 9, layout: 2, table_type: "MERGE_ON_READ".to_owned(), metadata_table: None };
+    let facts = TableFacts {
+        table_version: 9,
+        layout: 2,
+        table_type: "MERGE_ON_READ".to_owned(),
+        metadata_table: None,
+    };
     World {
-        record: TableRecord { table, touch: Touch { touch: 7, ..Touch::default() }, look: LookState::default() },
+        record: TableRecord {
+            table,
+            touch: Touch { touch: 7, ..Touch::default() },
+            look: LookState::default(),
+        },
         own: TableSettings::default(),
         live: Vec::new(),
         ended: BTreeMap::new(),
@@ -370,15 +378,17 @@ fn two_completed_files_are_damage_once() {
 
 #[test]
 fn what_waited_only_for_the_table_goes_on_when_it_can_be_read() {
-    let unreadable = InstanceState::Pending { reason: WaitReason::Unreadable, not_before: Some(at(NOW + 500)) };
+    let unreadable =
+        InstanceState::Pending { reason: WaitReason::Unreadable, not_before: Some(at(NOW + 500)) };
     let mut world = world();
     world.plan(Action::Compaction, T1);
-    world.has(Action::Compaction, T1, unreadable.clone());
+    world.has(Action::Compaction, T1, unreadable);
     assert!(world.look().changes.is_empty(), "it was not the table");
     world.record.look.trouble = Some(trouble(NOW - 60));
     assert_eq!(changes(&world.look()), [&Change::Delay(WaitReason::Ready, None)]);
     let mut backing_off = world.live[0].clone();
-    backing_off.state = InstanceState::Pending { reason: WaitReason::Backoff, not_before: Some(at(NOW + 500)) };
+    backing_off.state =
+        InstanceState::Pending { reason: WaitReason::Backoff, not_before: Some(at(NOW + 500)) };
     world.live = vec![backing_off];
     assert!(world.look().changes.is_empty());
 }
@@ -399,7 +409,10 @@ fn a_clean_is_due_after_so_many_commits() {
     let found = world.look();
     assert_eq!((found.create.len(), found.state.commits_since_clean), (1, 4));
     let clean = &found.create[0];
-    assert_eq!((clean.key.action, &clean.key.instant, clean.trigger), (Action::Clean, &None, Trigger::Policy));
+    assert_eq!(
+        (clean.key.action, &clean.key.instant, clean.trigger),
+        (Action::Clean, &None, Trigger::Policy)
+    );
     world.live = found.create;
     assert!(world.look().create.is_empty(), "one is live");
 }

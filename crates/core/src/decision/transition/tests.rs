@@ -134,7 +134,11 @@ fn nothing_with_a_live_attempt_is_reopened_parked_delayed_or_ended() {
         refused(&live, Change::Park(ParkReason::NoLock, String::new()), "only a waiting instance is parked");
         refused(&live, Change::Delay(WaitReason::Ready, None), "only a waiting instance is delayed");
         refused(&live, Change::WaitForeign { sign: None }, "only a waiting instance waits");
-        refused(&live, Change::End(Ending::Cancelled, String::new()), "only a live instance without a live attempt");
+        refused(
+            &live,
+            Change::End(Ending::Cancelled, String::new()),
+            "only a live instance without a live attempt",
+        );
         refused(&live, Change::Release, "only a parked or foreign one is released");
         refused(&live, Change::Intend(Box::new(attempt(&live, 2))), "only a pending instance is submitted");
     }
@@ -142,12 +146,9 @@ fn nothing_with_a_live_attempt_is_reopened_parked_delayed_or_ended() {
 
 #[test]
 fn only_what_is_held_is_released_and_only_what_waits_is_held() {
-    for ended in [
-        InstanceState::Succeeded,
-        InstanceState::Failed,
-        InstanceState::Cancelled,
-        InstanceState::Obsolete,
-    ] {
+    for ended in
+        [InstanceState::Succeeded, InstanceState::Failed, InstanceState::Cancelled, InstanceState::Obsolete]
+    {
         let ended = instance(ended);
         refused(&ended, Change::Release, "only a parked or foreign one is released");
         refused(&ended, Change::Park(ParkReason::NoLock, String::new()), "only a waiting instance is parked");
@@ -187,13 +188,15 @@ fn only_the_next_attempt_of_a_pending_instance_is_intended() {
     let mut called = attempt(&waiting, 1);
     called.state = AttemptState::Called;
     refused(&waiting, Change::Intend(Box::new(called)), "the attempt is not the next one");
-    let mut cancelled = waiting.clone();
+    let mut cancelled = waiting;
     cancelled.cancel_asked = Some(CancelAsked { by: "a".to_owned(), at: at(1) });
     refused(&cancelled, Change::Intend(Box::new(attempt(&cancelled, 1))), "it was asked to be cancelled");
     let mut odd = active(AttemptState::Holding);
     odd.state = pending();
     refused(&odd, Change::Intend(Box::new(attempt(&odd, 2))), "a live attempt exists");
-    for state in [InstanceState::Hinted, waiting_foreign(), parked_as(ParkReason::NoLock), InstanceState::Failed] {
+    for state in
+        [InstanceState::Hinted, waiting_foreign(), parked_as(ParkReason::NoLock), InstanceState::Failed]
+    {
         let other = instance(state);
         refused(&other, Change::Intend(Box::new(attempt(&other, 1))), "only a pending instance is submitted");
     }
@@ -260,7 +263,8 @@ fn leave_is_given_to_one_run() {
     let mut succeeding = active(AttemptState::Holding);
     succeeding.state = InstanceState::Succeeding;
     refused(&succeeding, leave(1), "it was cancelled, or has ended");
-    for state in [AttemptState::Called, AttemptState::Unknown, AttemptState::Accepted, AttemptState::Suspect] {
+    for state in [AttemptState::Called, AttemptState::Unknown, AttemptState::Accepted, AttemptState::Suspect]
+    {
         let held = taken(&active(state), leave(1));
         assert_eq!(held.attempt_state(), Some(AttemptState::Holding), "{state:?}");
         assert!(!held.has_called);
@@ -278,7 +282,9 @@ fn an_answer_that_comes_after_leave_keeps_the_holder() {
 
 #[test]
 fn progress_never_falls_and_never_reaches_the_end() {
-    let said = |percent| Change::Heard(Some(Progress { phase: String::new(), tasks_done: 0, tasks_total: 0, percent }));
+    let said = |percent| {
+        Change::Heard(Some(Progress { phase: String::new(), tasks_done: 0, tasks_total: 0, percent }))
+    };
     let mut heard = active(AttemptState::Suspect);
     for (percent, expected) in [(40, 40), (10, 40), (250, 99), (0, 99)] {
         heard = taken(&heard, said(percent));

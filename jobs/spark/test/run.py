@@ -198,14 +198,12 @@ def settings_reach_the_client_whole_and_secrets_are_not_shown(lab):
         for key, value in (("hoodie.write.lock.provider", "no.such.Provider"),
                            ("hoodie.write.concurrency.mode", f"A,{secret} B=C")):
             options = {key: value, "hoodie.some.secret.key": secret, "hoodie.cleaner.commits.retained": "1"}
-            before = snapshot(table["path"])
             code, out, tms = run(lab, work(action, table, options=options))
             said = "\n".join(tms.ends[0]["error"])
             assert code == 3 and tms.ends[0]["outcome"] == "threw", (action, code, out)
             assert value.replace(secret, "***").upper() in said.upper(), (action, said)
             assert secret.upper() not in said.upper().replace(value.upper(), ""), said
             assert secret not in out, out
-            assert snapshot(table["path"]) == before or action == "clean", "touched with a lock that does not exist"
 
 
 def lock_settings_of_leave_rule_over_those_that_the_procedures_bring(lab):

@@ -6,9 +6,10 @@ use crate::clock::Timestamp;
 use crate::decision::job_options::LOCK_LINES;
 use crate::model::action::{Action, Instant};
 use crate::model::attempt::Expected;
-use crate::model::instance::{Instance, ParkReason, WaitReason};
+use crate::model::id::InstanceId;
+use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
 use crate::model::policy::{Concurrency, Effective, TakeOver};
-use crate::model::table::LookState;
+use crate::model::table::{LookState, TableRecord};
 use crate::timeline::{Overtaken, Sight};
 
 /// Table versions that TMS acts on.
@@ -85,6 +86,28 @@ pub fn check(asked: &Asked<'_>) -> Verdict {
         .or_else(|| concurrency_allows(asked))
         .or_else(|| overtaking_allows(asked))
         .unwrap_or_else(|| runner_allows(asked))
+}
+
+/// A writer that betrayed itself as not locked holds every locked job of its table until a person has said so, also while
+/// no write of it runs. Returns what was seen of it.
+#[must_use]
+pub fn held_by_writer<'a>(
+    record: &TableRecord,
+    effective: &Effective,
+    own: InstanceId,
+    live: impl IntoIterator<Item = &'a Instance>,
+) -> Option<&'a str> {
+    if effective.concurrency != Some(Concurrency::Locked) {
+        return None;
+    }
+    live.into_iter().filter(|other| other.id != own).find_map(|other| match &other.state {
+        InstanceState::Parked { reason: ParkReason::UnlockedWriter, since, detail }
+            if record.table.acknowledged_at.is_none_or(|at| at <= *since) =>
+        {
+            Some(detail.as_str())
+        }
+        _ => None,
+    })
 }
 
 fn is_completed(asked: &Asked<'_>) -> bool {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 use crate::clock::Clock;
+use crate::decision::check::held_by_writer;
 use crate::decision::job_options::job_options;
 use crate::decision::leave::{NoLeave, leave_allowed};
 use crate::decision::transition::{Change, apply, state_word};
@@ -16,7 +17,7 @@ use crate::model::action::{Action, Instant};
 use crate::model::attempt::{Attempt, AttemptState, Expected, Holder, JobReport, Progress, token_hash};
 use crate::model::event::{Actor, Event, cut};
 use crate::model::id::{RunId, Tag};
-use crate::model::instance::Instance;
+use crate::model::instance::{Instance, ParkReason};
 use crate::model::policy::TableDefaults;
 use crate::preflight::preflight;
 use crate::store::{Expect, InstanceWrite, Store};
@@ -183,6 +184,10 @@ impl AttemptManager {
         })?;
         if let Err(refused) = leave_allowed(&found.verdict, attempt.expected) {
             return Ok(Err(refused));
+        }
+        let live = self.store.live_of_table(record.table.id).await?;
+        if let Some(detail) = held_by_writer(&record, &effective, instance.id, &live) {
+            return Ok(Err(no_leave(ParkReason::UnlockedWriter.as_str(), detail)));
         }
         let options = match job_options(&effective, &found.sight.facts, instance.key.action) {
             Ok(options) => options,

@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, AlertKind};
 use crate::decision::board::{Choice, Chosen, EngineLimit, Limits};
-use crate::decision::check::Verdict;
+use crate::decision::check::{Verdict, held_by_writer};
 use crate::decision::job_options::job_options;
 use crate::decision::retry::backoff;
 use crate::decision::transition::{Change, Closing, Conclusion, Ending, Next};
@@ -24,7 +24,6 @@ use crate::model::attempt::{
 };
 use crate::model::id::{EngineName, InstanceId, Tag};
 use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
-use crate::model::policy::{Concurrency, Effective};
 use crate::model::table::TableRecord;
 use crate::preflight::preflight;
 use crate::service::leader::Leader;
@@ -193,7 +192,10 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
         leader.step(&instance, change, &trouble.error).await?;
         return Ok(());
     }
-    if let Some(detail) = held_by_writer(leader, &record, &instance, &effective) {
+    let held = leader.board(|board| {
+        held_by_writer(&record, &effective, instance.id, board.of_table(record.table.id)).map(str::to_owned)
+    });
+    if let Some(detail) = held {
         leader.step(&instance, Change::Park(ParkReason::UnlockedWriter, detail.clone()), &detail).await?;
         return Ok(());
     }
@@ -252,32 +254,6 @@ async fn delay_unreadable(leader: &Leader, instance: &Instance, error: &Error) -
     leader.step(instance, Change::Delay(WaitReason::Unreadable, Some(again)), &error.to_string()).await?;
     leader.look_by(instance.key.table, now);
     Ok(())
-}
-
-/// A writer that betrayed itself as not locked holds every locked job of its table until a person has said so, also while
-/// no write of it runs.
-fn held_by_writer(
-    leader: &Leader,
-    record: &TableRecord,
-    instance: &Instance,
-    effective: &Effective,
-) -> Option<String> {
-    if effective.concurrency != Some(Concurrency::Locked) {
-        return None;
-    }
-    let acknowledged = record.table.acknowledged_at;
-    leader.board(|board| {
-        board.of_table(record.table.id).filter(|other| other.id != instance.id).find_map(|other| match &other
-            .state
-        {
-            InstanceState::Parked { reason: ParkReason::UnlockedWriter, since, detail }
-                if acknowledged.is_none_or(|at| at <= *since) =>
-            {
-                Some(detail.clone())
-            }
-            _ => None,
-        })
-    })
 }
 
 /// A plan that was completed by somebody else while we were about to run it, more than once, is an alarm.

@@ -81,6 +81,8 @@ pub(crate) struct Orphan {
     pub(crate) look_at: Duration,
 }
 
+/// Watches beyond twice the live attempts that are kept before they are tidied.
+const WATCHES_SPARE: usize = 64;
 /// Orphans that are remembered; a further one still gets no leave, and ends by itself.
 const ORPHANS_MAX: usize = 10_000;
 
@@ -283,6 +285,15 @@ impl Leader {
     /// Forgets what was remembered of an attempt.
     pub(crate) fn forget_watch(&self, id: InstanceId) {
         lock(&self.watches).remove(&id);
+    }
+
+    /// Forgets what a flow that came late remembered of attempts that are over.
+    pub(crate) fn tidy_watches(&self, live: &[Instance]) {
+        let mut watches = lock(&self.watches);
+        if watches.len() > 2 * live.len() + WATCHES_SPARE {
+            let live: BTreeSet<InstanceId> = live.iter().map(|i| i.id).collect();
+            watches.retain(|id, _| live.contains(id));
+        }
     }
 
     /// Has a table looked at not later than `at`.

@@ -97,6 +97,7 @@ async fn pass(
         tracing::warn!(%error, "Failed to read changed instances.");
     }
     let live: Vec<Instance> = leader.board(|board| board.with_live_attempt().cloned().collect());
+    leader.tidy_watches(&live);
     let mut by_engine: BTreeMap<EngineName, Vec<Instance>> = BTreeMap::new();
     for instance in live.iter().filter(|i| i.takes_slot()) {
         if let Some(attempt) = &instance.attempt {

@@ -209,7 +209,8 @@ async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
     loop {
         let page = leader.store.list_tables(cursor.as_deref(), PAGE_MAX).await?;
         for record in &page.items {
-            leader.look_by(record.table.id, heartbeat_due(leader, record));
+            let again = record.look.trouble.as_ref().map(|trouble| trouble.not_before);
+            leader.look_by(record.table.id, again.unwrap_or_else(|| heartbeat_due(leader, record)));
         }
         match page.next {
             Some(next) => cursor = Some(next),

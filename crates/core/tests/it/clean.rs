@@ -106,6 +106,25 @@ async fn a_clean_that_found_nothing_is_a_success_and_not_repeated_at_once() {
     rig.stop().await;
 }
 
+/// The same when the engine takes its time to say that the job has ended.
+#[tokio::test(start_paused = true)]
+async fn a_clean_that_found_nothing_and_ends_slowly_is_not_repeated_at_once_either() {
+    let rig = cleaning().await;
+    commits(&rig, 1, 3).await;
+    let job = rig.job(1).await;
+    rig.take_leave(&job, &run_id(1)).await;
+    rig.report(&job, &run_id(1), "returned", 0, &[]).await;
+    until_clean(&rig, 0, "succeeding").await;
+    rig.engine.end(&job.tag, "exit 0");
+    until_clean(&rig, 0, "succeeded").await;
+    rig.callback("t").await;
+    rig.pass(60).await;
+    assert_eq!(cleans(&rig).await.len(), 1);
+    commits(&rig, 4, 3).await;
+    assert_eq!(cleans(&rig).await.len(), 2);
+    rig.stop().await;
+}
+
 /// A clean whose job died after planning: its plan is ours and is run again.
 #[tokio::test(start_paused = true)]
 async fn a_clean_that_died_after_planning_runs_its_own_plan() {

@@ -69,6 +69,28 @@ async fn a_writer_that_is_not_locked_parks_the_table_until_a_person_says_so() {
     rig.stop().await;
 }
 
+/// What was seen of the writer by the check of another plan holds for a job that was submitted before.
+#[tokio::test(start_paused = true)]
+async fn a_job_gets_no_leave_on_a_table_whose_writer_is_not_locked() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| {
+        t.plan(Action::Compaction, &instant(T2));
+        t.inflight(Action::Compaction, &instant(T2));
+        t.sign = Some(rig.clock.now());
+    });
+    rig.callback("t").await;
+    let foreign = Rig::key("t", Action::Compaction, T2);
+    rig.until_state(&foreign, "waiting_foreign").await;
+    rig.planned("t", Action::Clustering, T1).await;
+    let job = rig.job(1).await;
+    rig.table("t", |t| t.unlocked_writes = vec![crate::rig::T3.to_owned()]);
+    rig.callback("t").await;
+    rig.until_parked(&foreign, ParkReason::UnlockedWriter).await;
+    rig.table("t", |t| t.unlocked_writes.clear());
+    rig.refused(&job, &run_id(1), tms_core::manager::attempt::LeaveStage::Start, "unlocked_writer").await;
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_writer_that_is_not_locked_again_parks_again() {
     let rig = Rig::start().await;

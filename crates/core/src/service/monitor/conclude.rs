@@ -72,7 +72,12 @@ pub(super) async fn conclude(
         },
         InstanceEnd::StillPending => still_pending(leader, instance, &attempt, closing, evidence),
     };
-    remember(leader, &mut state, instance, &attempt, &conclusion, evidence);
+    let mut sight = evidence.sight.clone();
+    if sight.is_none() && instance.key.action == Action::Clean {
+        // Judged without a look: it was seen completed before.
+        sight = leader.timelines.look(&record.table.base_path).await.ok();
+    }
+    remember(leader, &mut state, instance, &attempt, &conclusion, sight.as_deref());
     let reason = conclusion.reason.clone();
     let Some(write) = leader.write_of(instance, Change::Conclude(conclusion), &reason) else {
         leader.refresh(instance.id).await?;
@@ -179,7 +184,7 @@ fn remember(
     instance: &Instance,
     attempt: &Attempt,
     conclusion: &Conclusion,
-    evidence: &Evidence,
+    sight: Option<&Sight>,
 ) {
     let action = instance.key.action;
     match conclusion.next {
@@ -194,7 +199,7 @@ fn remember(
     let is_end = matches!(conclusion.next, Next::Succeeded | Next::Failed | Next::Cancelled);
     if action == Action::Clean && is_end {
         // Also after a clean that found nothing: the next one comes after as many further commits.
-        if let Some(newest) = evidence.sight.as_ref().and_then(|s| s.commits.last()) {
+        if let Some(newest) = sight.and_then(|s| s.commits.last()) {
             state.cleaned_up_to = Some(newest.clone());
         }
     }

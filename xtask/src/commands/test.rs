@@ -20,8 +20,6 @@ use crate::time::{Shown, Stopwatch};
 pub(crate) const E2E: &str = "tms-e2e";
 /// Tests of the Spark job; they end with the same closing line as we do.
 const JOB_TESTS: &str = "jobs/spark/test/run.py";
-/// The release whose job tests every run does; `cargo xtask faults` does all.
-const JOB_RELEASE: &str = "1.2.0";
 const CRASH: &str = "crash";
 const CRASH_ROUNDS: u32 = 50;
 const CRASH_ROUNDS_QUICK: u32 = 10;
@@ -146,9 +144,6 @@ impl Plan<'_> {
     fn real_spark(&mut self, programs: &[TestProgram], components: &Components) -> Result<()> {
         let libtest = Libtest { filter: self.arguments.filter.clone(), faults: None };
         let (env, repo) = (self.env, self.repo);
-        if self.arguments.filter.is_none() {
-            self.stage("Spark job", || job_tests(repo, components, &[JOB_RELEASE]))?;
-        }
         for program in programs.iter().filter(|program| program.package == E2E) {
             let name = format!("real Spark ({})", program.target);
             self.stage(&name, || real_spark(repo, components, program, &libtest))?;

@@ -1,6 +1,7 @@
 //! What only the leader does. A Service starts with a term and ends with it; its methods exist only on what
 //! [`LeaderService::initialize`] returns, and that is reached through [`Leading`] alone.
 
+mod alarms;
 pub mod dispatch;
 pub mod housekeeping;
 pub mod leader;

@@ -194,9 +194,11 @@ def settings_reach_the_client_whole_and_secrets_are_not_shown(lab):
     # Names that do not exist make Hudi name them in its exception: proof that the value arrived, comma and all.
     secret = "s3cr3t-value-77"
     for case, action in (("compaction", "compaction"), ("clustering", "clustering"), ("clean", "clean")):
-        table = lab.table(case)
         for key, value in (("hoodie.write.lock.provider", "no.such.Provider"),
                            ("hoodie.write.concurrency.mode", f"A,{secret} B=C")):
+            if action == "clean" and key.endswith("mode") and lab.release == "0.15.0":
+                continue  # Its cleaner never looks at the mode.
+            table = lab.table(case)
             options = {key: value, "hoodie.some.secret.key": secret, "hoodie.cleaner.commits.retained": "1"}
             code, out, tms = run(lab, work(action, table, options=options))
             said = "\n".join(tms.ends[0]["error"])

@@ -14,8 +14,8 @@ import sys
 
 from pyspark.sql import SparkSession
 
-# Base folders that a careless quoting or decoding breaks: percent escapes, blanks, umlauts, quotes, `$`, a backslash.
-ODD = "od%41d ä b'q\"s${HOME}"
+# A base folder that careless quoting or decoding breaks. No glob characters: clustering of 0.15.0 cannot read those.
+ODD = "od%41d ä b'q\"s$HOME"
 
 CASES = ("compaction", "compaction_odd", "compaction_big", "clustering", "clustering_odd", "clean", "clean_odd")
 

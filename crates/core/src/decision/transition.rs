@@ -296,7 +296,10 @@ fn reopen(after: &mut Instance, before: &Instance, take_over: bool) -> Result<()
         return Err("a hinted instance waits for its plan");
     }
     after.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
-    after.take_over = before.take_over || take_over;
+    // The plan was away in between: whatever stands now is neither our former work nor what a person allowed.
+    let is_another_plan = matches!(before.state, InstanceState::Obsolete | InstanceState::Succeeded);
+    after.take_over = take_over || (before.take_over && !before.state.is_ended());
+    after.has_called = before.has_called && !is_another_plan;
     after.cancel_asked = None;
     after.missed_since = None;
     after.ended_at = None;

@@ -16,7 +16,7 @@ use crate::model::instance::{Instance, InstanceKey, InstanceState, ParkReason, W
 use crate::model::policy::{Concurrency, Effective, TableDefaults};
 use crate::model::request::Trigger;
 use crate::model::table::TableRecord;
-use crate::preflight::preflight;
+use crate::preflight::{TableNow, check_on, table_now};
 use crate::store::{Page, Store};
 use crate::timeline::{Sight, TimelineSource};
 
@@ -106,7 +106,8 @@ impl MaintainedTableManager {
     pub async fn advice(&self, id: TableId) -> Result<TableAdvice, Error> {
         let record = self.tables.load(id).await?;
         let effective = self.defaults.effective(&record.table.settings);
-        let sight = self.timelines.look(&record.table.base_path).await?;
+        let table = table_now(&*self.timelines, &record.table.base_path, &effective).await?;
+        let sight = &table.sight;
         let mut would_run = Vec::new();
         for plan in sight.pending.iter().take(ADVICE_PLANS_MAX) {
             let key = InstanceKey { table: id, action: plan.action, instant: Some(plan.instant.clone()) };
@@ -115,28 +116,42 @@ impl MaintainedTableManager {
             } else if plan.action == Action::Clean {
                 "left alone: a clean plan stays its writer's".to_owned()
             } else {
-                self.verdict_of(&record, &effective, key).await?
+                self.verdict_of(&record, &effective, &table, key).await?
             };
             would_run.push(PlanAdvice { action: plan.action, instant: plan.instant.clone(), verdict });
         }
-        Ok(TableAdvice { would_run, unsafe_settings: unsafe_settings(&sight, &effective) })
+        Ok(TableAdvice { would_run, unsafe_settings: unsafe_settings(sight, &effective) })
     }
 
     async fn verdict_of(
         &self,
         record: &TableRecord,
         effective: &Effective,
+        table: &TableNow,
         key: InstanceKey,
     ) -> Result<String, Error> {
         let instance = match self.store.find_instance(&key).await? {
+            Some(known) if matches!(known.state, InstanceState::Cancelled | InstanceState::Failed) => {
+                return Ok(format!(
+                    "left alone: it is {}; `tms instance retry {}`",
+                    known.state.as_str(),
+                    known.id
+                ));
+            }
+            Some(known) if known.takes_slot() => return Ok("runs".to_owned()),
             Some(known) => known,
             None => {
                 let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
                 Instance::new(key, state, Trigger::Api, self.clock.now())
             }
         };
-        let found = preflight(&*self.timelines, record, &instance, effective, self.clock.now()).await?;
-        Ok(match found.verdict {
+        if let InstanceState::Parked { reason, detail, .. } = &instance.state
+            && reason.needs_person()
+        {
+            return Ok(format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out()));
+        }
+        let now = self.clock.now();
+        Ok(match check_on(&*self.timelines, record, &instance, effective, table, now).await? {
             Verdict::Go(_) => "would run".to_owned(),
             Verdict::Completed => "is completed".to_owned(),
             Verdict::Missing => "is gone".to_owned(),

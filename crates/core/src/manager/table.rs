@@ -135,6 +135,7 @@ impl TableManager {
         for instance in live {
             self.wakes.instance_changed(instance.id);
         }
+        self.wakes.table_changed(id);
         tracing::info!(table = %id, "Removed a table.");
         Ok(())
     }

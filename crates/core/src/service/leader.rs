@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::alert::{Alert, AlertKind, AlertSink};
+use crate::alert::AlertSink;
 use crate::clock::{Clock, Timestamp};
 use crate::decision::board::{Board, EngineLimit};
 use crate::decision::transition::{Change, apply, state_word};
@@ -19,6 +19,7 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::policy::{HistoryPolicy, LookPolicy, RetryPolicy, TableDefaults};
 use crate::model::queue::Queue;
 use crate::model::table::{LookState, TableRecord};
+use crate::service::alarms;
 use crate::service::turn::Turns;
 use crate::store::{Expect, InstanceWrite, LookCommit, PAGE_MAX, Store};
 use crate::timeline::TimelineSource;
@@ -238,13 +239,15 @@ impl Leader {
     /// Reads one instance anew; the store is the truth.
     pub(crate) async fn refresh(&self, id: InstanceId) -> Result<Option<Instance>, Error> {
         let found = self.store.get_instance(id).await?;
-        let mut board = lock(&self.board);
         match &found {
-            // A slower reader may come with an older row than the live set has.
-            Some(instance) if board.get(id).is_some_and(|known| known.version > instance.version) => {}
-            Some(instance) => board.put(instance.clone()),
+            Some(instance) => {
+                if self.take_newer(instance) {
+                    alarms::of_instance(&*self.alerts, instance);
+                }
+            }
             None => {
-                board.remove(id);
+                self.board(|board| board.remove(id));
+                alarms::forget_instance(&*self.alerts, id);
             }
         }
         Ok(found)
@@ -252,13 +255,22 @@ impl Leader {
 
     /// Puts live rows that were just read into the live set, where it has none or older ones.
     pub(crate) fn catch_up(&self, rows: &[Instance]) {
-        self.board(|board| {
-            for row in rows {
-                if board.get(row.id).is_none_or(|known| known.version < row.version) {
-                    board.put(row.clone());
-                }
+        for row in rows {
+            if self.take_newer(row) {
+                alarms::of_instance(&*self.alerts, row);
             }
-        });
+        }
+    }
+
+    /// Puts a row that was read into the live set; no when the set has it already, or newer: a slower reader may come late.
+    fn take_newer(&self, row: &Instance) -> bool {
+        self.board(|board| {
+            let is_newer = board.get(row.id).is_none_or(|known| known.version < row.version);
+            if is_newer {
+                board.put(row.clone());
+            }
+            is_newer
+        })
     }
 
     /// Works on the live set; short, without waiting.
@@ -458,7 +470,7 @@ impl Leader {
             if let Some(attempt) = &write.past_attempt {
                 self.note_orphan(instance.id, attempt);
             }
-            self.alert_of(instance);
+            alarms::of_instance(&*self.alerts, instance);
         }
         Ok(Some(written))
     }
@@ -495,32 +507,6 @@ impl Leader {
     /// Works on the orphans; short, without waiting.
     pub(crate) fn orphans<T>(&self, work: impl FnOnce(&mut BTreeMap<Tag, Orphan>) -> T) -> T {
         work(&mut lock(&self.orphans))
-    }
-
-    /// Raises and clears the alarms that an instance's state stands for.
-    fn alert_of(&self, instance: &Instance) {
-        let subject = instance.id.to_string();
-        match &instance.state {
-            InstanceState::Parked { reason, detail, .. } => self.alerts.raise(&Alert {
-                kind: AlertKind::InstanceParked,
-                subject: subject.clone(),
-                text: format!("parked ({}): {detail}; {}", reason.as_str(), reason.way_out()),
-            }),
-            _ => self.alerts.clear(AlertKind::InstanceParked, &subject),
-        }
-        if instance.state == InstanceState::Failed {
-            let error = instance.last_error.as_deref().unwrap_or("no reason was given");
-            self.alerts.raise(&Alert {
-                kind: AlertKind::InstanceFailed,
-                subject,
-                text: format!(
-                    "the {} failed {} times and is not tried again: {error}; see `tms instance logs {}`",
-                    instance.key.action, instance.n_failed, instance.id
-                ),
-            });
-        } else {
-            self.alerts.clear(AlertKind::InstanceFailed, &subject);
-        }
     }
 
     /// Returns a table, or none when it was removed.

@@ -246,5 +246,7 @@ fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
         }
         watch.look_at.is_some_and(|at| at <= now)
     });
-    is_calm && !is_contradicted && is_known && is_in_time
+    // A driver that asked before its engine answered: what the engine calls its job is still to be stored.
+    let is_named = attempt.handle.is_some() || found.handle.is_none();
+    is_calm && !is_contradicted && is_known && is_in_time && is_named
 }

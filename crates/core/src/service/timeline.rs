@@ -21,6 +21,7 @@ use crate::model::id::TableId;
 use crate::model::instance::{Instance, InstanceKey};
 use crate::model::policy::{Effective, RetryPolicy};
 use crate::model::table::{LookTrouble, TableRecord};
+use crate::service::alarms;
 use crate::service::leader::Leader;
 use crate::service::monitor::conclude;
 use crate::service::turn::Turn;
@@ -193,7 +194,7 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
                 }
                 _ => ready.push(table),
             },
-            Ok(None) => {}
+            Ok(None) => alarms::forget_table(&*leader.alerts, table),
             Err(error) => {
                 tracing::error!(table = %table, %error, "Failed to read a table's row.");
                 leader.plan_look(table, now + TimeDelta::seconds(5));
@@ -262,7 +263,8 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
     let mut tombstones = BTreeSet::new();
     for plan in &sight.pending {
         let key = InstanceKey { table, action: plan.action, instant: Some(plan.instant.clone()) };
-        if live.iter().any(|i| i.key == key) {
+        let is_of_ours = plan.action == Action::Clean || effective.actions.contains(&plan.action);
+        if !is_of_ours || live.iter().any(|i| i.key == key) {
             continue;
         }
         if leader.store.has_tombstone(&key).await? {

@@ -148,29 +148,6 @@ async fn a_cancel_while_the_engine_is_unreachable_reaches_the_driver() {
     rig.stop().await;
 }
 
-/// A cancel between the two writes of a submission: the engine is never called.
-#[tokio::test(start_paused = true)]
-async fn a_cancel_between_intent_and_call_ends_at_once() {
-    for n in 0..40_u64 {
-        let rig = Rig::start().await;
-        rig.engine.answer_next([Answer::AcceptQueued]);
-        let key = rig.planned("t", Action::Compaction, T1).await;
-        // Every store call of the memory store is one step of the scheduler.
-        for _ in 0..n {
-            tokio::task::yield_now().await;
-        }
-        let Some(found) = rig.find(&key).await else { continue };
-        match rig.managers.instances.cancel(found.id, "test").await {
-            Ok(_) => {}
-            Err(e) => assert_eq!(e.kind(), ErrorKind::Invalid, "{e}"),
-        }
-        let since = rig.clock_secs();
-        rig.until_state(&key, "cancelled").await;
-        assert!(rig.clock_secs() - since < 60, "cancelled at step {n} after {} s", rig.clock_secs() - since);
-        rig.stop().await;
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn clear_cancels_what_waits_and_what_runs_only_on_demand() {
     let rig = Rig::start().await;

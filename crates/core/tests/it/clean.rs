@@ -225,7 +225,11 @@ async fn a_clean_taken_over_whose_instant_is_known_already_ends() {
     let n_looks = rig.table("t", |t| t.n_looks) - n_looks;
     assert!(n_looks < 20, "{n_looks} looks in a minute");
     assert_eq!(rig.record("t").await.look.looked, rig.record("t").await.touch.touch, "the look is stored");
-    rig.completes(&job, 1, "t", Action::Clean, C1).await;
+    // It dies with the plan still pending: judged as any other.
+    rig.engine.end(&job.tag, "killed");
+    let again = rig.job(2).await;
+    rig.take_leave(&again, &run_id(2)).await;
+    rig.completes(&again, 2, "t", Action::Clean, C1).await;
     for _ in 0..600 {
         rig.pass(1).await;
         if rig.get(ours.id).await.state.is_ended() {

@@ -149,6 +149,27 @@ async fn a_foreign_runner_without_any_sign_does_not_wait_for_ever() {
     rig.stop().await;
 }
 
+/// The plan went away and came back, begun by somebody: our former attempt does not explain that.
+#[tokio::test(start_paused = true)]
+async fn a_plan_that_came_back_begun_is_somebody_elses() {
+    let rig = Rig::start().await;
+    let key = rig.planned("t", Action::Clustering, T1).await;
+    let job = rig.begun(1, "t", Action::Clustering, T1).await;
+    rig.table("t", |t| t.roll_back(Action::Clustering, &instant(T1)));
+    rig.engine.end(&job.tag, "killed");
+    rig.until_state(&key, "obsolete").await;
+    let now = rig.clock.now();
+    rig.table("t", |t| {
+        t.plan(Action::Clustering, &instant(T1));
+        t.inflight(Action::Clustering, &instant(T1));
+        t.sign = Some(now);
+    });
+    rig.callback("t").await;
+    rig.until_state(&key, "waiting_foreign").await;
+    assert_eq!(rig.engine.calls().submit, 1);
+    rig.stop().await;
+}
+
 /// The other runner completes its work after all.
 #[tokio::test(start_paused = true)]
 async fn what_a_foreign_runner_completes_is_a_success_without_a_submission() {

@@ -7,10 +7,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tms_core::decision::check::Verdict;
+use tms_core::model::action::Action;
+use tms_core::model::attempt::Expected;
+use tms_core::model::id::{TableId, Version};
+use tms_core::model::instance::{Instance, InstanceKey, InstanceState, ParkReason, WaitReason};
 use tms_core::model::path::{BasePath, PathRules};
+use tms_core::model::policy::{TableDefaults, TableSettings};
+use tms_core::model::request::Trigger;
+use tms_core::model::table::{LookState, Table, TableRecord, Touch};
+use tms_core::preflight::preflight;
 use tms_core::timeline::TimelineSource;
 use tms_core::timeline::hudi::HudiTimelines;
 use tms_hudi::{Entry, Listing, ListingError, LocalListing};
+
+use crate::rig::day_zero;
 
 const WRITE: &str = "20270101000000001";
 
@@ -65,6 +76,42 @@ async fn a_write_that_ends_between_two_listings_is_no_writer_without_heartbeat()
     fs::write(timeline.join(format!(".heartbeat/{WRITE}")), "").unwrap();
     let source = HudiTimelines::new(Arc::new(EndingWrite { timeline, is_over: AtomicBool::new(false) }));
     assert!(source.writes_without_heartbeat(&path).await.unwrap().is_empty());
+}
+
+/// A look does not read the properties again; the check before a job does.
+#[tokio::test]
+async fn the_check_before_a_job_sees_what_changed_in_the_properties() {
+    let folder = tempfile::tempdir().unwrap();
+    let (timeline, path) = table(folder.path());
+    let source = HudiTimelines::local();
+    let (record, instance) = waiting(&path);
+    let effective = TableDefaults::default().effective(&record.table.settings);
+    let verdict =
+        async || preflight(&source, &record, &instance, &effective, day_zero()).await.unwrap().verdict;
+    assert_eq!(verdict().await, Verdict::Go(Expected::None));
+    let metadata = timeline.join("metadata/.hoodie");
+    fs::create_dir_all(&metadata).unwrap();
+    fs::copy(timeline.join("hoodie.properties"), metadata.join("hoodie.properties")).unwrap();
+    let found = verdict().await;
+    assert!(matches!(found, Verdict::Park(ParkReason::NoLock, _)), "{found:?}");
+}
+
+/// A clean that waits, of a table as it is stored.
+fn waiting(path: &BasePath) -> (TableRecord, Instance) {
+    let id = TableId::of(path);
+    let table = Table {
+        id,
+        base_path: path.clone(),
+        is_registered: true,
+        settings: TableSettings::default(),
+        acknowledged_at: None,
+        created_at: day_zero(),
+        version: Version(1),
+    };
+    let key = InstanceKey { table: id, action: Action::Clean, instant: None };
+    let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
+    let record = TableRecord { table, touch: Touch::default(), look: LookState::default() };
+    (record, Instance::new(key, state, Trigger::Api, day_zero()))
 }
 
 #[tokio::test]

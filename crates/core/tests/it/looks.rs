@@ -9,7 +9,7 @@ use tms_core::manager::table::RegisterTable;
 use tms_core::model::action::Action;
 use tms_core::model::instance::{InstanceState, ParkReason, WaitReason};
 use tms_core::model::policy::TableSettings;
-use tms_core::store::RequestStore;
+use tms_core::store::{Intent, RequestStore};
 use tms_core::timeline::{Overtaken, PlanContent};
 
 use crate::rig::{Rig, T1, T2, instant, run_id};
@@ -147,25 +147,36 @@ async fn an_attempt_on_an_unreadable_table_gets_no_verdict() {
 #[tokio::test(start_paused = true)]
 async fn a_waiting_instance_of_an_unreadable_table_waits_and_goes_on_when_it_can_be_read() {
     let rig = Rig::start().await;
-    let running = rig.planned("t", Action::Compaction, T1).await;
-    let key = rig.planned("t", Action::Compaction, T2).await;
-    let job = rig.begun(1, "t", Action::Compaction, T1).await;
-    rig.completes(&job, 1, "t", Action::Compaction, T1).await;
-    rig.until_state(&running, "succeeded").await;
-    // Between the choice and the check.
+    rig.managers.queues.pause(&"default".parse().unwrap(), "test").await.unwrap();
+    rig.pass(2).await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    rig.until_state(&key, "pending").await;
     rig.table("t", |t| t.is_unreadable = true);
+    rig.managers.queues.resume(&"default".parse().unwrap(), "test").await.unwrap();
     rig.pass(3600).await;
     let waiting = rig.find(&key).await.unwrap();
-    if rig.engine.calls().submit == 1 {
-        assert!(
-            matches!(waiting.state, InstanceState::Pending { reason: WaitReason::Unreadable, .. }),
-            "{waiting:?}"
-        );
-        rig.table("t", |t| t.is_unreadable = false);
-        let since = rig.clock_secs();
-        rig.job(2).await;
-        assert!(rig.clock_secs() - since < 750, "it goes on with the first look that can read the table");
-    }
+    let reason = WaitReason::Unreadable;
+    assert!(matches!(waiting.state, InstanceState::Pending { reason: r, .. } if r == reason), "{waiting:?}");
+    let n_looks = rig.table("t", |t| t.n_looks);
+    assert!(n_looks < 30, "{n_looks} looks in an hour");
+    assert!(rig.record("t").await.look.trouble.is_some(), "it is shown");
+    rig.table("t", |t| t.is_unreadable = false);
+    let since = rig.clock_secs();
+    rig.job(1).await;
+    assert!(rig.clock_secs() - since < 610, "it goes on with the first look that can read the table");
+    rig.stop().await;
+}
+
+/// What another node asks for is stored; it is carried out although nobody signalled it.
+#[tokio::test(start_paused = true)]
+async fn a_stored_wish_is_carried_out_without_a_signal() {
+    let rig = Rig::start().await;
+    rig.callback("t").await;
+    rig.pass(5).await;
+    rig.table("t", |t| t.plan(Action::Compaction, &instant(T1)));
+    rig.store.put_intent(Intent::Look(Rig::id("t"))).await.unwrap();
+    rig.pass(61).await;
+    assert!(rig.find(&Rig::key("t", Action::Compaction, T1)).await.is_some());
     rig.stop().await;
 }
 
@@ -402,6 +413,24 @@ async fn a_job_that_hangs_after_success_is_ended() {
     assert_eq!(ended.n_failed, 0);
     assert!(!rig.engine.cancels(&job.tag).is_empty());
     assert!(rig.clock_secs() < 600);
+    rig.stop().await;
+}
+
+/// A driver said that it ends, and its process stays: the timeline is asked at a pace, not at every poll.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_lingers_after_its_report_is_no_hot_loop_of_looks() {
+    let rig = Rig::start().await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    rig.report(&job, &run_id(1), "threw", 3, &["boom"]).await;
+    let before = rig.table("t", |t| t.n_looks);
+    rig.pass(600).await;
+    let n_looks = rig.table("t", |t| t.n_looks) - before;
+    assert!((100..=140).contains(&n_looks), "{n_looks} looks in ten minutes");
+    rig.engine.end(&job.tag, "exit 3");
+    let since = rig.clock_secs();
+    rig.until_state(&key, "pending").await;
+    assert!(rig.clock_secs() - since <= 3, "an end is looked at at once");
     rig.stop().await;
 }
 

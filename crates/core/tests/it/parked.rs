@@ -36,6 +36,29 @@ async fn a_table_without_a_lock_parks_with_the_lines_to_set_until_its_settings_c
     rig.stop().await;
 }
 
+/// What holds for the table is read once per look, however many plans are parked.
+#[tokio::test(start_paused = true)]
+async fn many_parked_plans_cost_no_more_than_one() {
+    let rig = Rig::start_with(|s| s.policies.defaults.concurrency = None).await;
+    rig.table("t", |t| {
+        t.sight.facts.metadata_table = Some((9, 2));
+        for n in 0..300 {
+            t.plan(Action::Compaction, &instant(&format!("20270101000000{n:03}")));
+        }
+    });
+    rig.callback("t").await;
+    rig.until_parked(&Rig::key("t", Action::Compaction, "20270101000000299"), ParkReason::NoLock).await;
+    rig.pass(60).await;
+    let before = (rig.looks.n_versions(), rig.table("t", |t| t.n_looks));
+    rig.callback("t").await;
+    rig.pass(60).await;
+    let after = (rig.looks.n_versions(), rig.table("t", |t| t.n_looks));
+    assert!(after.0 - before.0 <= 2 && after.1 - before.1 <= 4, "{before:?} {after:?}");
+    rig.settings("t", |s| s.concurrency = Some(Concurrency::Exclusive)).await;
+    rig.job(1).await;
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_table_without_a_metadata_table_needs_no_lock() {
     let rig = Rig::start_with(|s| s.policies.defaults.concurrency = None).await;
@@ -101,6 +124,65 @@ async fn a_writer_that_is_not_locked_again_parks_again() {
     rig.pass(5).await;
     rig.until_parked(&key, ParkReason::UnlockedWriter).await;
     assert_eq!(rig.engine.calls().submit, 0);
+    rig.stop().await;
+}
+
+/// What a look would do, without changing anything.
+#[tokio::test(start_paused = true)]
+async fn advice_tells_what_would_become_of_each_plan() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| {
+        t.plan(Action::Compaction, &instant(T1));
+        t.plan(Action::Compaction, &instant(T2));
+        t.plan(Action::LogCompaction, &instant(crate::rig::T3));
+        t.plan(Action::Clean, &instant(crate::rig::T3));
+    });
+    rig.callback("t").await;
+    rig.job(1).await;
+    let waiting = rig.until_state(&Rig::key("t", Action::Compaction, T2), "pending").await;
+    let advice = || async {
+        let found = rig.managers.maintained.advice(Rig::id("t")).await.unwrap();
+        found.would_run.into_iter().map(|p| p.verdict).collect::<Vec<_>>()
+    };
+    let not_ours = "left alone: the action is not handed over";
+    assert_eq!(advice().await, ["runs", "would run", not_ours, not_ours]);
+    rig.managers.instances.cancel(waiting.id, "test").await.unwrap();
+    let before = rig.record("t").await;
+    assert!(advice().await[1].starts_with("left alone: it is cancelled"));
+    assert_eq!(rig.record("t").await, before);
+    rig.stop().await;
+}
+
+/// Whoever ends it: an alarm does not outlive its cause.
+#[tokio::test(start_paused = true)]
+async fn alarms_end_with_what_they_stand_for() {
+    let mut rig = Rig::start_with(|s| s.policies.defaults.concurrency = None).await;
+    for name in ["a", "b", "c"] {
+        rig.table(name, |t| t.sight.facts.metadata_table = Some((9, 2)));
+        let key = rig.planned(name, Action::Compaction, T1).await;
+        rig.until_parked(&key, ParkReason::NoLock).await;
+    }
+    assert_eq!(rig.alerts.n_standing(AlertKind::InstanceParked), 3);
+    let id = |name: &str| {
+        let key = Rig::key(name, Action::Compaction, T1);
+        let rig = &rig;
+        async move { rig.find(&key).await.unwrap().id }
+    };
+    rig.managers.instances.cancel(id("a").await, "test").await.unwrap();
+    rig.managers.instances.remove(id("b").await, "test").await.unwrap();
+    rig.pass(10).await;
+    assert_eq!(rig.alerts.n_standing(AlertKind::InstanceParked), 1);
+    // What stands is told again by the next leader, which may be another process.
+    rig.alerts.forget();
+    rig.crash().await;
+    rig.pass(10).await;
+    assert_eq!(rig.alerts.n_standing(AlertKind::InstanceParked), 1);
+    rig.table("c", |t| t.is_unreadable = true);
+    rig.callback("c").await;
+    rig.eventually("unreadable", || rig.alerts.stands(AlertKind::TableUnreadable)).await;
+    rig.managers.tables.remove(Rig::id("c")).await.unwrap();
+    rig.pass(10).await;
+    assert!(!rig.alerts.stands(AlertKind::TableUnreadable) && !rig.alerts.stands(AlertKind::InstanceParked));
     rig.stop().await;
 }
 

@@ -91,6 +91,16 @@ impl TestAlerts {
         self.standing.lock().unwrap().keys().any(|(k, _)| *k == kind)
     }
 
+    /// Returns how many alarms of this kind stand.
+    pub(crate) fn n_standing(&self, kind: AlertKind) -> usize {
+        self.standing.lock().unwrap().keys().filter(|(k, _)| *k == kind).count()
+    }
+
+    /// Forgets everything, as a new process does.
+    pub(crate) fn forget(&self) {
+        self.standing.lock().unwrap().clear();
+    }
+
     /// Returns how often an alarm of this kind began.
     pub(crate) fn n_begun(&self, kind: AlertKind) -> usize {
         self.begun.lock().unwrap().iter().filter(|a| a.kind == kind).count()

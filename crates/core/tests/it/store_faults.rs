@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tms_core::engine::Job;
+use tms_core::engine::scripted::Answer;
 use tms_core::error::ErrorKind;
 use tms_core::manager::attempt::{LeaveAnswer, LeaveStage};
 use tms_core::model::action::Action;
@@ -217,41 +218,67 @@ async fn a_store_answer_that_is_lost_once_changes_no_end() {
 
 /// The store is away for a while and comes back.
 #[tokio::test(start_paused = true)]
-async fn a_store_that_is_away_for_an_hour_loses_nothing() {
+async fn a_store_that_is_away_for_half_an_hour_loses_nothing() {
     let store = FailingStore::over(memory_store(), None);
     let rig = Rig::start_with(|s| s.store = store.clone()).await;
     let key = rig.planned("t", Action::Compaction, T1).await;
     let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    // Another instance becomes due while the store is away.
+    rig.engine.set_absent_is_proof(true);
+    rig.engine.answer_next([Answer::Refuse("no room".to_owned())]);
+    let due = rig.planned("u", Action::Compaction, T1).await;
+    rig.until(&due, "refused", |i| i.n_attempts == 1 && !i.takes_slot()).await;
     store.set_down(true);
     let before = store.n_calls();
     rig.table("t", |t| t.complete(Action::Compaction, &instant(T1)));
     rig.engine.end(&job.tag, "exit 0");
-    rig.pass(3600).await;
-    let per_second = (store.n_calls() - before) / 3600;
-    assert!(per_second < 20, "{per_second} calls per second of a store that is down");
+    rig.pass(1800).await;
+    let per_second = (store.n_calls() - before) / 1800;
+    assert!(per_second < 12, "{per_second} calls per second of a store that is down");
     store.set_down(false);
     rig.until_state(&key, "succeeded").await;
+    rig.job(3).await;
     rig.stop().await;
 }
 
-/// A cancel of an instance whose reading fails at the first try is not forgotten.
+/// A cancel whose row cannot be read at the first tries is not forgotten.
 #[tokio::test(start_paused = true)]
 async fn a_change_whose_reading_failed_is_read_again() {
     let store = FailingStore::over(memory_store(), None);
     let rig = Rig::start_with(|s| s.store = store.clone()).await;
-    rig.table("t", |_| ());
-    rig.callback("t").await;
-    rig.pass(5).await;
-    let add = tms_core::manager::instance::AddInstance {
-        table: "/lake/t".to_owned(),
-        action: Action::Clean,
-        instant: None,
-        queue: None,
-        priority: None,
-    };
-    store.fail_reads_of_instances(3);
-    // The answer needs no reading of the row by its id.
-    drop(rig.managers.instances.add(add, "test").await);
-    rig.job(1).await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    rig.until_attempt(&key, "holding").await;
+    rig.pass(10).await;
+    let id = rig.find(&key).await.unwrap().id;
+    // The cancel itself reads the row once.
+    store.fail_reads_of_instances(4, 1);
+    rig.managers.instances.cancel(id, "test").await.unwrap();
+    rig.until_state(&key, "cancelled").await;
+    assert!(!rig.engine.cancels(&job.tag).is_empty());
+    assert!(rig.clock_secs() < 120, "{} s", rig.clock_secs());
     rig.stop().await;
+}
+
+/// A cancel at any moment of a submission: never lost, never slow, and what was started is ended.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_at_any_moment_of_a_submission_ends_it_soon() {
+    for n in 0..60 {
+        let rig = Rig::start_with(|s| s.store = FailingStore::over(memory_store(), None)).await;
+        rig.engine.answer_next([Answer::AcceptQueued]);
+        rig.pass(1).await;
+        let key = rig.planned("t", Action::Compaction, T1).await;
+        // The store takes a millisecond for each call.
+        tokio::time::sleep(Duration::from_millis(n)).await;
+        let Some(found) = rig.find(&key).await else { continue };
+        let since = rig.clock_secs();
+        if rig.managers.instances.cancel(found.id, "test").await.is_err() {
+            continue;
+        }
+        rig.until_state(&key, "cancelled").await;
+        assert!(rig.clock_secs() - since < 60, "at {n} ms: {} s", rig.clock_secs() - since);
+        rig.pass(60).await;
+        assert!(rig.engine.live_tags().is_empty(), "at {n} ms");
+        rig.stop().await;
+    }
 }

@@ -12,7 +12,7 @@ use tms_core::model::action::Action;
 use tms_core::model::instance::InstanceState;
 use tms_core::model::instance::{ParkReason, WaitReason};
 
-use crate::rig::{Rig, T1, attempt_number, run_id};
+use crate::rig::{Rig, T1, attempt_number, instant, run_id};
 
 /// The answer was lost, and the job runs: adopted.
 #[tokio::test(start_paused = true)]
@@ -24,6 +24,27 @@ async fn a_lost_answer_of_a_job_that_started_is_looked_up_and_adopted() {
     rig.completes(&job, 1, "t", Action::Compaction, T1).await;
     let ended = rig.until_state(&key, "succeeded").await;
     assert_eq!((ended.n_attempts, rig.engine.calls().submit), (1, 1));
+    rig.stop().await;
+}
+
+/// The driver asks before the engine is looked up: what the engine calls the job is stored all the same, and it is polled in
+/// one call with the others from then on.
+#[tokio::test(start_paused = true)]
+async fn a_job_that_holds_leave_before_it_was_found_gets_its_name() {
+    let rig = Rig::start().await;
+    rig.engine.answer_next([Answer::LoseAfterStart]);
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+    }
+    rig.take_leave(&job, &run_id(1)).await;
+    rig.until(&key, "named", |i| i.attempt.as_ref().is_some_and(|a| a.handle.is_some())).await;
+    rig.pass(5).await;
+    let n_finds = rig.engine.calls().find;
+    rig.pass(30).await;
+    assert_eq!(rig.engine.calls().find, n_finds);
+    assert_eq!(rig.find(&key).await.unwrap().attempt_state().unwrap().as_str(), "holding");
     rig.stop().await;
 }
 
@@ -154,7 +175,7 @@ async fn a_driver_that_asks_while_its_submission_is_unknown_gets_leave() {
         assert!(!rig.speak(&job, &run_id(1), 10).await);
     }
     assert_eq!(rig.engine.calls().submit, 1);
-    rig.table("t", |t| t.complete(Action::Compaction, &crate::rig::instant(T1)));
+    rig.table("t", |t| t.complete(Action::Compaction, &instant(T1)));
     rig.report(&job, &run_id(1), "returned", 0, &[]).await;
     rig.until_state(&key, "succeeding").await;
     rig.engine.end(&job.tag, "exit 0");
@@ -221,7 +242,7 @@ async fn a_request_for_an_engine_that_is_not_configured_is_taken_and_parked() {
         setup.engines = [("default".parse().unwrap(), Arc::new(spark) as Arc<dyn Engine>)].into();
     })
     .await;
-    rig.table("t", |t| t.plan(Action::Compaction, &crate::rig::instant(T1)));
+    rig.table("t", |t| t.plan(Action::Compaction, &instant(T1)));
     let mut asked = crate::rig::announcement("t", vec![(Action::Compaction, T1.to_owned())]);
     asked.execution_engine = Some("presto".to_owned());
     rig.managers.requests.hand_over(asked).await.unwrap();
@@ -342,10 +363,22 @@ async fn work_that_is_being_prepared_counts_against_the_limits() {
     let mut rig = rig;
     rig.stop_node().await;
     rig.start_node();
-    rig.looks.set_delay(Duration::from_secs(1));
+    rig.callback("urgent").await;
+    rig.settings("urgent", |s| s.priority = Some(100)).await;
     for n in 0..10 {
-        rig.planned(&format!("t{n}"), Action::Compaction, T1).await;
+        rig.table(&format!("t{n}"), |t| t.plan(Action::Compaction, &instant(T1)));
     }
+    rig.managers.queues.pause(&"default".parse().unwrap(), "test").await.unwrap();
+    rig.pass(2).await;
+    for n in 0..10 {
+        rig.callback(&format!("t{n}")).await;
+    }
+    rig.pass(2).await;
+    // Two are being prepared when something more urgent comes.
+    rig.looks.set_delay(Duration::from_secs(5));
+    rig.managers.queues.resume(&"default".parse().unwrap(), "test").await.unwrap();
+    rig.looks.set_delay_of("urgent", Duration::ZERO);
+    rig.planned("urgent", Action::Compaction, T1).await;
     rig.pass(60).await;
     assert_eq!(rig.engine.calls().submit, 2);
     rig.stop().await;

@@ -21,6 +21,7 @@ struct Seen {
     /// Most looks at one table at once.
     most_at_once: usize,
     delay: Duration,
+    delay_of: BTreeMap<String, Duration>,
     versions_fail: bool,
     n_versions: u64,
 }
@@ -40,6 +41,11 @@ impl WatchedTimelines {
     /// Makes every look take this long.
     pub(crate) fn set_delay(&self, delay: Duration) {
         self.seen.lock().unwrap().delay = delay;
+    }
+
+    /// Makes every look at one table take this long.
+    pub(crate) fn set_delay_of(&self, name: &str, delay: Duration) {
+        self.seen.lock().unwrap().delay_of.insert(format!("file:/lake/{name}"), delay);
     }
 
     /// Makes the reading of both properties files fail.
@@ -67,7 +73,7 @@ impl TimelineSource for WatchedTimelines {
             *running += 1;
             let running = *running;
             seen.most_at_once = seen.most_at_once.max(running);
-            seen.delay
+            seen.delay_of.get(path.as_str()).copied().unwrap_or(seen.delay)
         };
         // The answer is as old as the start of the look, as with a slow listing.
         let found = self.inner.look(path).await;

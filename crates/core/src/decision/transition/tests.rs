@@ -176,6 +176,26 @@ fn a_reopened_instance_starts_over_and_keeps_what_it_did_to_the_table() {
     let again = taken(&failed, Change::Reopen { take_over: true });
     assert_eq!((again.state.clone(), again.n_failed, again.n_attempts), (pending(), 0, 5));
     assert!(again.has_called && again.take_over && again.ended_at.is_none() && again.missed_since.is_none());
+    let held = taken(
+        &instance_taken_over(parked_as(ParkReason::ForeignRunner)),
+        Change::Reopen { take_over: false },
+    );
+    assert!(held.take_over, "what a person allowed holds until the end");
+    for ended in [InstanceState::Failed, InstanceState::Cancelled] {
+        let again = taken(&instance_taken_over(ended), Change::Reopen { take_over: false });
+        assert!(again.has_called && !again.take_over, "and not beyond it");
+    }
+    for away in [InstanceState::Obsolete, InstanceState::Succeeded] {
+        let again = taken(&instance_taken_over(away), Change::Reopen { take_over: false });
+        assert!(!again.has_called && !again.take_over, "an inflight of the plan that came back is not ours");
+    }
+}
+
+fn instance_taken_over(state: InstanceState) -> Instance {
+    let mut known = instance(state);
+    known.take_over = true;
+    known.has_called = true;
+    known
 }
 
 #[test]
@@ -418,7 +438,8 @@ proptest! {
                 held => prop_assert_eq!(held, &new.holder, "the holder changed hands"),
             }
             prop_assert!(old.state.is_live() || !new.state.is_live(), "a closed attempt came back");
-            prop_assert!(!before.has_called || now.has_called);
+            let was_away = matches!(before.state, InstanceState::Obsolete | InstanceState::Succeeded);
+            prop_assert!(!before.has_called || now.has_called || was_away);
             prop_assert_eq!(applied.past_attempt.is_some(), old.state.is_live() && !new.state.is_live());
         }
     }

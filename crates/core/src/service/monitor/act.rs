@@ -133,11 +133,21 @@ async fn note_engine(
             watch.end_wanted.get_or_insert(now);
         }
     });
+    let mut instance = instance.clone();
+    let is_alive = matches!(found.state, JobState::Queued | JobState::Running);
+    let holds = matches!(attempt.state, AttemptState::Holding | AttemptState::Suspect);
+    if let (true, true, None, Some(handle)) = (is_alive, holds, &attempt.handle, &found.handle) {
+        let change = Change::Accepted(handle.clone());
+        let Some(after) = leader.step(&instance, change, "found at the engine by its tag").await? else {
+            return Ok(());
+        };
+        instance = after;
+    }
     let word = word_of(&found.state);
     let is_news = attempt.engine_word.as_ref() != Some(&word) || (has_ended && attempt.ended_at.is_none());
     if is_news && !matches!(found.state, JobState::Unreachable { .. }) {
         let change = Change::EngineSaid { word, has_ended };
-        leader.step(instance, change, "the engine said something new").await?;
+        leader.step(&instance, change, "the engine said something new").await?;
     }
     Ok(())
 }
@@ -386,11 +396,18 @@ async fn cancel(
 }
 
 async fn alarm(leader: &Leader, instance: &Instance, kind: AlertKind, word: &str) -> Result<(), Error> {
-    let what = format!("{} {}", instance.key.action, instance.id);
-    leader.alerts.raise(&Alert { kind, subject: instance.id.to_string(), text: format!("{what}: {word}") });
-    if kind == AlertKind::DamageSuspected && instance.key.action != Action::Clean {
-        let reason = format!("the {} has more than one completed file", instance.key.action);
-        conclude::note_damage(leader, instance, reason).await?;
+    let action = instance.key.action;
+    if kind == AlertKind::DamageSuspected {
+        // An alarm of the table, where a person acknowledges it. What a clean left double the next look finds.
+        let instant = instance.key.instant.as_ref().map_or("next", |i| i.as_str());
+        let reason =
+            format!("the {action} {instant} has more than one completed file, or is not completed any more");
+        return match action {
+            Action::Clean => Ok(()),
+            _ => conclude::note_damage(leader, instance, reason).await,
+        };
     }
+    let text = format!("{action} {}: {word}", instance.id);
+    leader.alerts.raise(&Alert { kind, subject: instance.id.to_string(), text });
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Checks again what is parked or waits for another runner: the cause may be gone.
 
+use std::sync::Arc;
+
 use crate::decision::check::Verdict;
 use crate::decision::job_options::job_options;
 use crate::decision::transition::{Change, Ending};
@@ -8,9 +10,12 @@ use crate::error::{Error, ErrorKind};
 use crate::model::instance::{Instance, InstanceState, ParkReason};
 use crate::model::policy::{Concurrency, Effective};
 use crate::model::table::TableRecord;
-use crate::preflight::{Preflight, preflight};
+use crate::preflight::{Preflight, check_on, table_now};
 use crate::service::leader::Leader;
 use crate::service::timeline::next_foreign_look;
+
+/// Instances that one look checks again; a sane table holds a few.
+const RECHECKS_MAX: usize = 256;
 
 /// Checks what is held on one table, under its turn.
 pub(super) async fn recheck(
@@ -27,12 +32,20 @@ pub(super) async fn recheck(
             .cloned()
             .collect()
     });
-    for instance in waiting {
-        let found = preflight(&*leader.timelines, record, &instance, effective, leader.clock.now()).await?;
-        let Some((change, reason)) = follow(leader, record, effective, &instance, &found).await else {
+    if waiting.is_empty() {
+        return Ok(());
+    }
+    // Another part of them each time, where there are too many.
+    let first = if waiting.len() > RECHECKS_MAX { rand::random_range(0..waiting.len()) } else { 0 };
+    let table = table_now(&*leader.timelines, &record.table.base_path, effective).await?;
+    for instance in waiting.iter().cycle().skip(first).take(waiting.len().min(RECHECKS_MAX)) {
+        let now = leader.clock.now();
+        let verdict = check_on(&*leader.timelines, record, instance, effective, &table, now).await?;
+        let found = Preflight { verdict, sight: Arc::clone(&table.sight) };
+        let Some((change, reason)) = follow(leader, record, effective, instance, &found).await else {
             continue;
         };
-        match leader.step(&instance, change, reason).await {
+        match leader.step(instance, change, reason).await {
             Ok(_) => leader.wakes.dispatch.wake(),
             Err(e) if e.kind() == ErrorKind::Conflict => {}
             Err(e) => return Err(e),

@@ -33,6 +33,7 @@ pub(super) struct FailingStore {
     fail: Option<(u64, When)>,
     n_calls: AtomicU64,
     is_down: AtomicBool,
+    n_reads_to_pass: AtomicU64,
     n_reads_to_fail: AtomicU64,
     failed: Mutex<&'static str>,
     names: Mutex<Vec<&'static str>>,
@@ -45,6 +46,7 @@ impl FailingStore {
             fail,
             n_calls: AtomicU64::new(0),
             is_down: AtomicBool::new(false),
+            n_reads_to_pass: AtomicU64::new(0),
             n_reads_to_fail: AtomicU64::new(0),
             failed: Mutex::new("none"),
             names: Mutex::default(),
@@ -69,8 +71,9 @@ impl FailingStore {
         self.is_down.store(is_down, Ordering::Relaxed);
     }
 
-    /// Makes the next `n` readings of an instance by its id fail.
-    pub(super) fn fail_reads_of_instances(&self, n: u64) {
+    /// Makes `n` readings of an instance by its id fail, after so many that pass.
+    pub(super) fn fail_reads_of_instances(&self, n: u64, n_passing: u64) {
+        self.n_reads_to_pass.store(n_passing, Ordering::Relaxed);
         self.n_reads_to_fail.store(n, Ordering::Relaxed);
     }
 
@@ -143,8 +146,10 @@ impl TableStore for FailingStore {
 #[async_trait]
 impl InstanceStore for FailingStore {
     async fn get_instance(&self, id: InstanceId) -> Result<Option<Instance>, Error> {
-        let take = |n: u64| n.checked_sub(1);
-        if self.n_reads_to_fail.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+        let take = |n: &AtomicU64| {
+            n.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1)).is_ok()
+        };
+        if !take(&self.n_reads_to_pass) && take(&self.n_reads_to_fail) {
             return Err(Error::new(ErrorKind::Unavailable, "read an instance"));
         }
         self.call("get_instance", self.inner.get_instance(id)).await
@@ -159,6 +164,10 @@ impl InstanceStore for FailingStore {
     }
 
     async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error> {
+        if term.is_some() {
+            // Longer than what others do, so that they get in between two writes of a Service.
+            tokio::time::sleep(std::time::Duration::from_millis(4)).await;
+        }
         self.call("write", self.inner.write(term, writes)).await
     }
 

@@ -16,21 +16,26 @@ import scala.collection.JavaConverters;
  * yet. Every job of this application belongs to the call, so no tag is needed to tell them apart.
  */
 final class CallWatch extends SparkListener {
-  /** Share of the whole that the job writing the data takes; measured 75 to 90 % for compaction and clustering. */
+  /** Share of the whole that the jobs writing the data take; measured 75 to 90 % for compaction and clustering. */
   private static final int DATA_FROM = 2;
   private static final int DATA_SPAN = 83;
   private static final int AFTER_EACH = 3;
   /** 100 is for the timeline to say. */
   private static final int PERCENT_MAX = 99;
 
+  /** Clustering samples its records in jobs of the same words first, so the tasks of those say little. */
+  private static final int CLUSTERING_MAX = 50;
+  private static final String COMPACTION_WORDS = "Preparing compaction metadata";
+  private static final String CLUSTERING_WORDS = "Clustering records for";
+
   private final SparkContext sc;
+  private final Set<Integer> dataJobs = new HashSet<>();
   private final Set<Integer> dataStages = new HashSet<>();
   private volatile boolean cancelled;
-  private int dataJob = -1;
+  private int dataMax = DATA_FROM + DATA_SPAN;
   private int dataTasks;
   private int dataDone;
   private int afterData;
-  private boolean dataEnded;
   private int tasksTotal;
   private int tasksDone;
   private int percent;
@@ -41,7 +46,7 @@ final class CallWatch extends SparkListener {
 
   /**
    * Cancels what runs and whatever starts later: right after `.inflight` nothing runs, and a cancel of the running jobs
-   * alone would miss (measured).
+   * alone would miss (measured). Not by job group: 0.15.0 sets groups of its own.
    */
   void cancel() {
     cancelled = true;
@@ -53,28 +58,25 @@ final class CallWatch extends SparkListener {
     if (cancelled) {
       sc.cancelJob(job.jobId());
     }
-    String description = job.properties() == null ? "" : job.properties().getProperty("spark.job.description", "");
+    String words = job.properties() == null ? "" : job.properties().getProperty("spark.job.description", "");
+    boolean isClustering = words.contains(CLUSTERING_WORDS);
+    if (!isClustering && !words.contains(COMPACTION_WORDS)) {
+      return;
+    }
     synchronized (this) {
-      if (dataJob < 0 && isDataJob(description)) {
-        dataJob = job.jobId();
-        for (StageInfo stage : JavaConverters.seqAsJavaListConverter(job.stageInfos()).asJava()) {
-          dataStages.add(stage.stageId());
+      dataMax = isClustering ? CLUSTERING_MAX : dataMax;
+      dataJobs.add(job.jobId());
+      for (StageInfo stage : JavaConverters.seqAsJavaListConverter(job.stageInfos()).asJava()) {
+        if (dataStages.add(stage.stageId())) {
           dataTasks += stage.numTasks();
         }
       }
     }
   }
 
-  /** Words of the job that reads and writes the data; the same in 0.15.0, 1.0.2 and 1.2.0. */
-  private static boolean isDataJob(String description) {
-    return description.startsWith("Preparing compaction metadata") || description.startsWith("Clustering records for");
-  }
-
   @Override
   public synchronized void onJobEnd(SparkListenerJobEnd job) {
-    if (job.jobId() == dataJob) {
-      dataEnded = true;
-    } else if (dataEnded) {
+    if (!dataJobs.isEmpty() && !dataJobs.contains(job.jobId())) {
       afterData++;
     }
   }
@@ -103,13 +105,16 @@ final class CallWatch extends SparkListener {
     return Math.max(tasksTotal, tasksDone);
   }
 
-  /** An estimate that never falls; 0 as long as no data job was seen. */
+  /**
+   * An estimate that never falls; 0 as long as no job was seen whose words, the same in 0.15.0, 1.0.2 and 1.2.0, say
+   * that it writes data.
+   */
   synchronized int percent() {
     int now = percent;
-    if (dataEnded) {
+    if (afterData > 0) {
       now = DATA_FROM + DATA_SPAN + AFTER_EACH * afterData;
-    } else if (dataJob >= 0 && dataTasks > 0) {
-      now = DATA_FROM + DATA_SPAN * Math.min(dataDone, dataTasks) / dataTasks;
+    } else if (dataTasks > 0) {
+      now = Math.min(dataMax, DATA_FROM + DATA_SPAN * Math.min(dataDone, dataTasks) / dataTasks);
     }
     percent = Math.min(PERCENT_MAX, Math.max(percent, now));
     return percent;

@@ -9,7 +9,7 @@ use tms_e2e::node::{JOB_MAX, Node};
 use tms_e2e::wait;
 use tms_e2e::world::{Base, World, announce, clustering_writer, instants, joined, pairs};
 
-use crate::{USUAL, on};
+use crate::{DIFFERS, USUAL, on};
 
 const LOOK_MAX: Duration = Duration::from_secs(60);
 const DRIVER_MAX: Duration = Duration::from_secs(90);
@@ -62,7 +62,7 @@ fn overtaken_before_the_start(world: &mut World, operation: &str) -> Result<()> 
 
 #[test]
 fn a_clustering_overtaken_while_it_runs_refuses_its_own_commit() {
-    on(&USUAL, |world| {
+    on(&DIFFERS, |world| {
         let case = world.case(Base::Clustering)?;
         let node = world.node(&case, &world.settings())?;
         announce(&node, &case)?;

@@ -8,7 +8,7 @@ use tms_e2e::node::{JOB_MAX, Node};
 use tms_e2e::world::{Base, Case, World, announce, instants};
 use tms_e2e::{lab::Contents, wait};
 
-use crate::{USUAL, on};
+use crate::{DIFFERS, USUAL, on};
 
 const DRIVER_MAX: Duration = Duration::from_secs(90);
 /// The job's exit code when it got no leave.
@@ -41,7 +41,7 @@ fn one_ran(world: &mut World, node: &Node, case: &Case, before: &Contents, twin:
 
 #[test]
 fn two_drivers_of_one_attempt_at_once_have_one_holder() {
-    on(&USUAL, |world| {
+    on(&DIFFERS, |world| {
         let case = world.case(Base::Compaction)?;
         let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;
@@ -54,7 +54,7 @@ fn two_drivers_of_one_attempt_at_once_have_one_holder() {
 
 #[test]
 fn a_second_driver_ten_seconds_later_exits_untouched() {
-    on(&USUAL, |world| {
+    on(&DIFFERS, |world| {
         let case = world.case(Base::Compaction)?;
         let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;

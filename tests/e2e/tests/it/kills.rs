@@ -10,7 +10,7 @@ use tms_e2e::node::{JOB_MAX, Node};
 use tms_e2e::wait;
 use tms_e2e::world::{Base, Case, World, announce, compaction_writer, instants};
 
-use crate::{USUAL, on};
+use crate::{DIFFERS, USUAL, on};
 
 /// A driver starts within this time.
 const DRIVER_MAX: Duration = Duration::from_secs(90);
@@ -77,7 +77,7 @@ fn a_server_killed_during_a_job_adopts_it() {
 
 #[test]
 fn a_killed_job_is_run_again() {
-    on(&USUAL, |world| {
+    on(&DIFFERS, |world| {
         let case = world.case(Base::Compaction)?;
         let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;

@@ -215,14 +215,7 @@ fn runner_allows(asked: &Asked<'_>) -> Verdict {
     let action = instance.key.action;
     let own = instance.key.instant.as_ref();
     if action == Action::Clean {
-        let mut pending = asked.sight.pending.iter().filter(|p| p.action == Action::Clean);
-        let is_explained = |instant| own == Some(instant) && (instance.has_called || instance.take_over);
-        return match pending.find(|p| !is_explained(&p.instant)) {
-            Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
-            Some(plan) => foreign(asked, &plan.instant),
-            None if own.is_some() => Verdict::Go(Expected::InflightOfOurs),
-            None => Verdict::Go(Expected::None),
-        };
+        return clean_allows(asked);
     }
     let Some(plan) = own.and_then(|i| asked.sight.pending(action, i)).filter(|p| p.is_inflight) else {
         return Verdict::Go(Expected::Requested);
@@ -231,6 +224,45 @@ fn runner_allows(asked: &Asked<'_>) -> Verdict {
         return Verdict::Go(Expected::InflightOfOurs);
     }
     foreign(asked, &plan.instant)
+}
+
+/// One call executes every pending clean, so those of others count too.
+fn clean_allows(asked: &Asked<'_>) -> Verdict {
+    let instance = asked.instance;
+    let own = instance.key.instant.as_ref();
+    let pending: Vec<_> = asked.sight.pending.iter().filter(|p| p.action == Action::Clean).collect();
+    let is_explained = |instant| own == Some(instant) && instance.has_called;
+    let verdict = match pending.iter().find(|p| !is_explained(&p.instant)) {
+        None if own.is_some() => return Verdict::Go(Expected::InflightOfOurs),
+        None => return Verdict::Go(Expected::None),
+        Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
+        Some(plan) => foreign(asked, &plan.instant),
+    };
+    if matches!(verdict, Verdict::Go(_)) && pending.len() > 1 {
+        let instants: Vec<_> = pending.iter().take(3).map(|plan| plan.instant.as_str()).collect();
+        return Verdict::Park(
+            ParkReason::ForeignRunner,
+            format!(
+                "{} cleans are pending ({}), and a job can take over one: let Hudi's own cleaner finish them first",
+                pending.len(),
+                instants.join(", ")
+            ),
+        );
+    }
+    verdict
+}
+
+/// The clean of somebody else that an instance without an instant takes over.
+#[must_use]
+pub fn taken_over_clean<'a>(
+    instance: &Instance,
+    expected: Expected,
+    sight: &'a Sight,
+) -> Option<&'a Instant> {
+    let is_asked =
+        instance.key.action == Action::Clean && instance.key.instant.is_none() && expected != Expected::None;
+    let plan = sight.pending.iter().find(|plan| plan.action == Action::Clean)?;
+    is_asked.then_some(&plan.instant)
 }
 
 /// Waits until the other runner was silent for long enough. Without any sign of life that is counted from our first sight

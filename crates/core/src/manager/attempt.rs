@@ -6,7 +6,7 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq;
 
 use crate::clock::Clock;
-use crate::decision::check::held_by_writer;
+use crate::decision::check::{held_by_writer, taken_over_clean};
 use crate::decision::job_options::job_options;
 use crate::decision::leave::{NoLeave, leave_allowed};
 use crate::decision::transition::{Change, apply, state_word};
@@ -195,11 +195,13 @@ impl AttemptManager {
         };
         let run_timeout =
             self.engines.get(&attempt.engine).map_or(0, |e| e.capabilities().run_timeout.as_secs());
+        let instant =
+            instance.key.instant.as_ref().or(taken_over_clean(instance, attempt.expected, &found.sight));
         Ok(Ok(LeaveGrant {
             action: instance.key.action,
             base_path: record.spelling().to_owned(),
             table_name: record.touch.name.clone().or_else(|| found.sight.name.clone()),
-            instant: instance.key.instant.clone(),
+            instant: instant.cloned(),
             expected: attempt.expected,
             options,
             session: BTreeMap::new(),

@@ -218,6 +218,8 @@ async fn a_clean_taken_over_whose_instant_is_known_already_ends() {
     let ours = cleans(&rig).await.into_iter().find(|i| i.key.instant.is_none()).unwrap();
     rig.managers.instances.retry(ours.id, true, "test").await.unwrap();
     let job = rig.job(1).await;
+    let LeaveAnswer::Given(grant) = rig.ask(&job, &run_id(1), LeaveStage::Start).await else { panic!() };
+    assert_eq!((grant.instant, grant.expected), (Some(instant(C1)), Expected::InflightOfOurs));
     rig.take_leave(&job, &run_id(1)).await;
     let n_looks = rig.table("t", |t| t.n_looks);
     rig.callback("t").await;

@@ -16,6 +16,7 @@ use crate::timeline::{PlanContent, PlanSeen};
 
 const T1: &str = "20270101000000001";
 const T2: &str = "20270101000000002";
+const T3: &str = "20270101000000003";
 
 fn at(seconds: i64) -> Timestamp {
     chrono::DateTime::from_timestamp(1_800_000_000, 0).unwrap() + TimeDelta::seconds(seconds)
@@ -345,6 +346,18 @@ fn a_clean_runs_only_while_no_other_clean_is_pending() {
     );
     clean.instance.take_over = true;
     assert_eq!(clean.check(), Verdict::Go(Expected::InflightOfOurs));
+    let named = |world: &World| {
+        taken_over_clean(&world.instance, Expected::InflightOfOurs, &world.sight).map(ToString::to_string)
+    };
+    assert_eq!(named(&clean).as_deref(), Some(T2), "the job is told which one");
+    assert_eq!(taken_over_clean(&clean.instance, Expected::None, &clean.sight), None);
+    clean.plan(Action::Clean, T3, false);
+    assert!(
+        matches!(clean.check(), Verdict::Park(ParkReason::ForeignRunner, why) if why.contains(T2) && why.contains(T3)),
+        "one call would execute both, and leave names one"
+    );
+    clean.instance.key.instant = Some(T1.parse().unwrap());
+    assert_eq!(named(&clean), None, "it has its own");
 }
 
 #[test]

@@ -110,7 +110,7 @@ impl SimulatedTimeline {
         Ok(!is_completed
             && match work.expected {
                 Expected::Requested => is_requested && !is_inflight,
-                Expected::InflightOfOurs => is_requested && is_inflight,
+                Expected::InflightOfOurs => is_requested,
                 Expected::None => false,
             })
     }

@@ -12,7 +12,7 @@ use crate::archive::{self, BlockDecoder};
 use crate::error::{Error, ErrorKind};
 use crate::fault::Fault;
 use crate::listing::Entry;
-use crate::lsm::{self, Fetched, LsmFile, LsmRow};
+use crate::lsm::{self, Fetched, LsmFile, LsmRow, RowLimits};
 use crate::names::{HudiAction, InstantState};
 use crate::snapshot::Snapshot;
 use crate::store::Patience;
@@ -322,8 +322,14 @@ async fn manifest(table: &HudiTable, folder: &str) -> Result<Vec<LsmFile>, Error
     let patience = Patience::new();
     let version_file = format!("{folder}/_version_");
     let version = store.read_decoded(&version_file, 64, OPERATION, &patience, lsm::parse_version).await;
-    // Hudi itself takes the highest manifest when `_version_` cannot be read.
-    let Some(version) = version.ok().or(highest) else { return Ok(Vec::new()) };
+    let has_data = entries.iter().any(|entry| entry.name.ends_with(".parquet"));
+    let version = match (version, highest) {
+        (Ok(version), _) => version,
+        // Hudi itself takes the highest manifest when `_version_` cannot be read.
+        (Err(_), Some(highest)) => highest,
+        (Err(e), None) if e.kind() == ErrorKind::NotFound && !has_data => return Ok(Vec::new()),
+        (Err(e), None) => return Err(e),
+    };
     let file = format!("{folder}/manifest_{version}");
     let read = store.read_decoded(&file, MANIFEST_BYTES_MAX, OPERATION, &patience, lsm::parse_manifest).await;
     let mut files = match (read, highest) {
@@ -355,20 +361,58 @@ async fn lsm_entries(
     if let Some(known) = table.with_caches(|caches| caches.history.get(&file.name, size)) {
         return Ok(known);
     }
-    let rows = lsm_rows(table, folder, file, false, budget).await?;
+    let rows = lsm_rows(table, folder, file, budget).await?;
     let entries = Arc::new(rows.into_iter().map(|row| row.entry).collect::<Vec<_>>());
     table.with_caches(|caches| caches.history.put(&file.name, size, &entries));
     Ok(entries)
 }
 
-/// Reads one data file: whole when it is small, else its footer and the columns that are needed.
+/// Names of the instants in one data file.
 pub(crate) async fn lsm_rows(
+    table: &HudiTable,
+    folder: &str,
+    file: &LsmFile,
+    budget: &mut ByteBudget,
+) -> Result<Vec<LsmRow>, Error> {
+    let limits = table.limits();
+    let limits = RowLimits { rows_max: limits.history_entries_max, bytes_max: limits.history_bytes_max };
+    each_lsm_row(table, folder, file, false, limits, budget, Vec::new(), |found: &mut Vec<LsmRow>, row| {
+        found.push(row);
+        Ok(true)
+    })
+    .await
+}
+
+/// Visits one data file row by row, away from the async threads, until the visitor says no; returns what it gathered.
+#[expect(clippy::too_many_arguments, reason = "what to read, how much of it, and what to do with it")]
+pub(crate) async fn each_lsm_row<T: Send + 'static>(
+    table: &HudiTable,
+    folder: &str,
+    file: &LsmFile,
+    with_metadata: bool,
+    limits: RowLimits,
+    budget: &mut ByteBudget,
+    mut gathered: T,
+    mut visit: impl FnMut(&mut T, LsmRow) -> Result<bool, Fault> + Send + 'static,
+) -> Result<T, Error> {
+    let (path, fetched) = fetch(table, folder, file, with_metadata, budget).await?;
+    let work = move || {
+        lsm::each_row(&fetched, limits, with_metadata, |row| visit(&mut gathered, row)).map(|()| gathered)
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(gathered) => gathered.map_err(|fault| fault.at(OPERATION, &path)),
+        Err(e) => Err(Error::new(ErrorKind::Corrupt, OPERATION, path, format!("reading broke off: {e}"))),
+    }
+}
+
+/// Fetches one data file: whole when it is small, else its footer and the columns that are needed.
+async fn fetch(
     table: &HudiTable,
     folder: &str,
     file: &LsmFile,
     with_metadata: bool,
     budget: &mut ByteBudget,
-) -> Result<Vec<LsmRow>, Error> {
+) -> Result<(String, Fetched), Error> {
     let path = table.store().path(&format!("{folder}/{}", file.name));
     let length = match file.length {
         Some(length) => length,
@@ -404,13 +448,7 @@ pub(crate) async fn lsm_rows(
             parts.push((column.start, bytes));
         }
     }
-    let fetched = Fetched::new(length, parts);
-    let rows_max = table.limits().history_entries_max;
-    let rows = tokio::task::spawn_blocking(move || lsm::rows(&fetched, rows_max, with_metadata)).await;
-    match rows {
-        Ok(rows) => rows.map_err(|fault| fault.at(OPERATION, &path)),
-        Err(e) => Err(Error::new(ErrorKind::Corrupt, OPERATION, path, format!("reading broke off: {e}"))),
-    }
+    Ok((path, Fetched::new(length, parts)))
 }
 
 async fn range(

@@ -178,8 +178,21 @@ fn is_wanted(column: &str, with_metadata: bool) -> bool {
     COLUMNS.contains(&column) || (with_metadata && column == COLUMN_METADATA)
 }
 
-/// Reads the rows of one data file.
-pub(crate) fn rows(file: &Fetched, rows_max: usize, with_metadata: bool) -> Result<Vec<LsmRow>, Fault> {
+/// How much of one data file is unpacked at most; the file's own size tells nothing about that.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowLimits {
+    pub(crate) rows_max: usize,
+    /// Bytes of all rows together.
+    pub(crate) bytes_max: u64,
+}
+
+/// Visits the rows of one data file, one in memory at a time, until the visitor says no.
+pub(crate) fn each_row(
+    file: &Fetched,
+    limits: RowLimits,
+    with_metadata: bool,
+    mut visit: impl FnMut(LsmRow) -> Result<bool, Fault>,
+) -> Result<(), Fault> {
     guarded(|| {
         let reader = SerializedFileReader::new(file.clone()).map_err(|e| damaged(&e))?;
         let schema = reader.metadata().file_metadata().schema();
@@ -191,14 +204,27 @@ pub(crate) fn rows(file: &Fetched, rows_max: usize, with_metadata: bool) -> Resu
             .collect();
         let projection =
             Type::group_type_builder(schema.name()).with_fields(fields).build().map_err(|e| damaged(&e))?;
-        let mut found = Vec::new();
-        for row in reader.get_row_iter(Some(projection)).map_err(|e| damaged(&e))? {
-            if found.len() >= rows_max {
-                return Err(Fault::too_large(format!("more than {rows_max} instants in one history file")));
+        let mut bytes_left = limits.bytes_max;
+        for (n, row) in reader.get_row_iter(Some(projection)).map_err(|e| damaged(&e))?.enumerate() {
+            if n >= limits.rows_max {
+                return Err(Fault::too_large(format!(
+                    "more than {} instants in one history file",
+                    limits.rows_max
+                )));
             }
-            found.push(row_of(row.map_err(|e| damaged(&e))?)?);
+            let row = row_of(row.map_err(|e| damaged(&e))?)?;
+            let size = row.metadata.as_ref().map_or(0, Bytes::len) + row.entry.requested.len();
+            bytes_left = bytes_left.checked_sub(size as u64).ok_or_else(|| {
+                Fault::too_large(format!(
+                    "more than {} bytes unpacked from one history file",
+                    limits.bytes_max
+                ))
+            })?;
+            if !visit(row)? {
+                break;
+            }
         }
-        Ok(found)
+        Ok(())
     })
 }
 

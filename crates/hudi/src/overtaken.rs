@@ -3,6 +3,7 @@
 //! Executing such a plan silently undoes the write (measured, 0.15.0 and 1.2.0: upserts were lost, and the rows
 //! that an insert overwrite had replaced came back). Whatever cannot be read makes the answer unknown.
 
+use std::cmp::Reverse;
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashMap, HashSet};
 use std::hash::{Hash, Hasher};
@@ -14,7 +15,7 @@ use crate::archive::BlockDecoder;
 use crate::error::{Error, ErrorKind};
 use crate::history::{self, ByteBudget, HistoryEntry};
 use crate::listing::Entry;
-use crate::lsm::LsmFile;
+use crate::lsm::{self, LsmFile, LsmRow, RowLimits};
 use crate::names::{self, HudiAction, InstantState, TimelineName, parse_timeline_name};
 use crate::plan::{Plan, PlanAction};
 use crate::snapshot::Snapshot;
@@ -207,7 +208,7 @@ pub(crate) async fn overtaken(table: &HudiTable, snapshot: &Snapshot, instant: &
     if let Some(answer) = known {
         return answer;
     }
-    let guarded = Guarded::new(instant, plan);
+    let guarded = Arc::new(Guarded::new(instant, plan));
     let mut budget = ByteBudget::new(table.limits().overtaken_bytes_max);
     let answer = match by_active_writes(table, snapshot, &guarded, &mut budget).await {
         Ok(Overtaken::No) => by_history(table, snapshot, &guarded, &mut budget).await,
@@ -249,7 +250,7 @@ fn kind_of(action: &HudiAction) -> Kind {
 async fn by_active_writes(
     table: &HudiTable,
     snapshot: &Snapshot,
-    guarded: &Guarded,
+    guarded: &Arc<Guarded>,
     budget: &mut ByteBudget,
 ) -> Result<Overtaken, Error> {
     let is_layout_2 = snapshot.properties.layout >= 2;
@@ -316,7 +317,7 @@ async fn facts_of(
 async fn by_history(
     table: &HudiTable,
     snapshot: &Snapshot,
-    guarded: &Guarded,
+    guarded: &Arc<Guarded>,
     budget: &mut ByteBudget,
 ) -> Result<Overtaken, Error> {
     let folder = &snapshot.properties.history_path;
@@ -334,7 +335,12 @@ async fn by_history(
     } else {
         history::archive_files(entries)
     };
-    for file in files.into_iter().filter(is_newer) {
+    let mut files: Vec<Entry> = files.into_iter().filter(is_newer).collect();
+    if is_layout_2 {
+        let newest = |file: &Entry| lsm::time_range(&file.name).map(|(_, max)| max.to_owned());
+        files.sort_by_key(|file| Reverse(newest(file)));
+    }
+    for file in files {
         let key = (guarded.instant.clone(), file.name.clone(), file.size);
         if table.with_caches(|caches| caches.overtaken.cleared.contains(&key)) {
             continue;
@@ -396,32 +402,32 @@ async fn judge_lsm_file(
     table: &HudiTable,
     folder: &str,
     file: &Entry,
-    guarded: &Guarded,
+    guarded: &Arc<Guarded>,
     budget: &mut ByteBudget,
 ) -> Result<Overtaken, Error> {
     let lsm_file = LsmFile { name: file.name.clone(), length: Some(file.size) };
     let may_be_later =
         |entry: &HistoryEntry| guarded.may_be_later(&entry.requested, entry.completed.as_deref());
-    let rows = history::lsm_rows(table, folder, &lsm_file, false, budget).await?;
+    let rows = history::lsm_rows(table, folder, &lsm_file, budget).await?;
     if !rows.iter().any(|row| may_be_later(&row.entry)) {
         return Ok(Overtaken::No);
     }
-    let path = table.store().path(&format!("{folder}/{}", file.name));
-    for row in history::lsm_rows(table, folder, &lsm_file, true, budget).await? {
+    let limits = table.limits();
+    let limits = RowLimits { rows_max: limits.history_entries_max, bytes_max: limits.overtaken_bytes_max };
+    let guarded = Arc::clone(guarded);
+    let judge = move |answer: &mut Overtaken, row: LsmRow| {
         let facts = || WriteFacts::decode(row.metadata.as_deref().unwrap_or_default());
-        match judge_entry(guarded, &row.entry, facts).map_err(|fault| fault.at(OPERATION, &path))? {
-            Overtaken::No => {}
-            other => return Ok(other),
-        }
-    }
-    Ok(Overtaken::No)
+        *answer = judge_entry(&guarded, &row.entry, facts)?;
+        Ok(*answer == Overtaken::No)
+    };
+    history::each_lsm_row(table, folder, &lsm_file, true, limits, budget, Overtaken::No, judge).await
 }
 
 async fn judge_archive_file(
     table: &HudiTable,
     folder: &str,
     file: &Entry,
-    guarded: &Guarded,
+    guarded: &Arc<Guarded>,
     budget: &mut ByteBudget,
 ) -> Result<Overtaken, Error> {
     let mut decoder = BlockDecoder::default();

@@ -12,6 +12,9 @@ pub(crate) struct Arguments {}
 
 pub(crate) fn run(env: &Environment, repo: &Repo, _: &Arguments) -> Result<()> {
     let components = Components::set_up(env, repo, &[])?;
-    println!("{}", components.job_jar.display());
+    println!("job jar     {}", components.job_jar.display());
+    println!("            and a copy beside each tms-server that is built");
+    println!("spark_home  {}", components.tools.spark_home.display());
+    println!("java_home   {}", components.tools.java_home.display());
     Ok(())
 }

@@ -87,17 +87,25 @@ fn build(tools: &Tools, sources: &[PathBuf], folder: &Path) -> Result<PathBuf> {
     Ok(jar)
 }
 
-/// `tms-server` looks for the jar in its own folder unless it is configured.
+/// `tms-server` looks for the jar in its own folder unless it is configured. The debug build gets one before it is built.
 fn beside_server(cache: &Cache, repo: &Repo, jar: &Path) -> Result<()> {
-    let folder = repo.target.join("debug");
-    let place = folder.join("tms-spark-job.jar");
     let bytes = fs::read(jar).with_context(|| format!("cannot read {}", jar.display()))?;
-    if fs::read(&place).is_ok_and(|found| found == bytes) {
+    put(cache, &repo.target.join("debug"), &bytes)?;
+    let release = repo.target.join("release");
+    if release.join("tms-server").is_file() {
+        put(cache, &release, &bytes)?;
+    }
+    Ok(())
+}
+
+fn put(cache: &Cache, folder: &Path, jar: &[u8]) -> Result<()> {
+    let place = folder.join("tms-spark-job.jar");
+    if fs::read(&place).is_ok_and(|found| found == jar) {
         return Ok(());
     }
-    fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
     let half = folder.join(".tms-spark-job.jar.new");
-    fs::write(&half, bytes).with_context(|| format!("cannot write {}", half.display()))?;
+    fs::write(&half, jar).with_context(|| format!("cannot write {}", half.display()))?;
     cache.install(&half, &place)
 }
 

@@ -59,7 +59,7 @@ impl Listing for EndingWrite {
 fn table(folder: &Path) -> (PathBuf, BasePath) {
     let timeline = folder.join(".hoodie");
     fs::create_dir_all(timeline.join(".heartbeat")).unwrap();
-    let properties = "hoodie.table.name=t\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version=6\n\
+    let properties = "hoodie.table.name=t\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.checksum=1\nhoodie.table.version=6\n\
                       hoodie.timeline.layout.version=1\n";
     fs::write(timeline.join("hoodie.properties"), properties).unwrap();
     for state in ["deltacommit.requested", "deltacommit.inflight"] {

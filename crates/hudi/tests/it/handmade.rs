@@ -293,7 +293,7 @@ async fn properties_asked_for_between_two_looks_count_for_the_next() {
 #[tokio::test]
 async fn java_properties_are_read_as_java_reads_them() {
     let (listing, table) = made::table(9);
-    let content = b"# comment\n! another\n  hoodie.table.name : a\\:b\\=c \nhoodie.table.version=9\\\n  \nhoodie.timeline.layout.version 2\r\nhoodie.database.name=\\u00e4\\uD83D\\uDE00\nhoodie.table.type=COPY_ON_WRITE\nk\\ ey=\\tv\nempty=\nnovalue\n";
+    let content = b"# comment\n! another\n  hoodie.table.name : a\\:b\\=c \nhoodie.table.version=9\\\n  \nhoodie.timeline.layout.version 2\r\nhoodie.database.name=\\u00e4\\uD83D\\uDE00\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.checksum=1\nk\\ ey=\\tv\nempty=\nnovalue\n";
     listing.put("/t/.hoodie/hoodie.properties", content.to_vec());
     let properties = table.properties().await.unwrap();
     assert_eq!(properties.name, "a:b=c ");

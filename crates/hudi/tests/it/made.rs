@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use apache_avro::types::Value;
 use apache_avro::{Schema, Writer};
+use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType};
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
@@ -20,7 +21,7 @@ pub(crate) fn properties(version: u32) -> String {
     let layout = if version >= 8 { 2 } else { 1 };
     format!(
         "#made by hand\nhoodie.table.name=t1\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version={version}\n\
-         hoodie.timeline.layout.version={layout}\n"
+         hoodie.timeline.layout.version={layout}\nhoodie.table.checksum=1\n"
     )
 }
 
@@ -239,12 +240,22 @@ fn block(schema: &str, datum: &[u8]) -> Vec<u8> {
 
 /// One file of the LSM history with one completed instant.
 pub(crate) fn lsm_file(time: &str, completed: &str, action: &str, metadata: &[u8]) -> Vec<u8> {
+    packed_lsm_file(time, completed, action, metadata, Compression::UNCOMPRESSED)
+}
+
+pub(crate) fn packed_lsm_file(
+    time: &str,
+    completed: &str,
+    action: &str,
+    metadata: &[u8],
+    compression: Compression,
+) -> Vec<u8> {
     let schema = "message HoodieLSMTimelineInstant {
         required binary instantTime (STRING); required binary completionTime (STRING);
         required binary action (STRING); optional binary metadata; optional binary plan; }";
     let schema = Arc::new(parse_message_type(schema).unwrap());
     let mut bytes = Vec::new();
-    let properties = Arc::new(WriterProperties::builder().build());
+    let properties = Arc::new(WriterProperties::builder().set_compression(compression).build());
     let mut writer = SerializedFileWriter::new(&mut bytes, schema, properties).unwrap();
     let mut group = writer.next_row_group().unwrap();
     let columns: [Option<&[u8]>; 5] =

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use chrono::DateTime;
+use parquet::basic::Compression;
 use tms_hudi::{HudiTable, Limits, LocalListing, Overtaken, PlanAction};
 
 use crate::common::{Fixture, MemoryListing, Trouble, fixture_names, look, unpack, unpack_in_memory};
@@ -232,6 +233,17 @@ async fn more_bytes_than_the_limit_make_the_answer_unknown() {
     let table =
         HudiTable::new(listing, BASE).with_limits(Limits { metadata_bytes_max: 100, ..Limits::default() });
     assert_unknown(&answer(&table).await, "too large");
+}
+
+#[tokio::test]
+async fn a_small_history_file_that_unpacks_to_more_than_the_limit_makes_the_answer_unknown() {
+    let (listing, table) = with_plan(9, SORT);
+    let (time, metadata) = ("20260111000000000", vec![0; 3 * 1024 * 1024]);
+    let file = made::packed_lsm_file(time, time, "commit", &metadata, Compression::SNAPPY);
+    assert!(file.len() < 300_000, "{}", file.len());
+    listing.put(&format!("/t/.hoodie/timeline/history/{time}_{time}_0.parquet"), file);
+    let table = table.with_limits(Limits { overtaken_bytes_max: 1_000_000, ..Limits::default() });
+    assert_unknown(&answer(&table).await, "unpacked");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use apache_avro::types::Value;
 
+use parquet::basic::{Compression, GzipLevel, ZstdLevel};
 use tms_hudi::{ErrorKind, HudiTable, InstantState, Limits, Look, PlanAction, Snapshot};
 
 use crate::common::{MemoryListing, Trouble, look, unpack_in_memory};
@@ -217,10 +218,24 @@ async fn properties_that_stay_cut_or_missing_are_errors_that_say_what_to_do() {
         ("hoodie.table.name=t1\n", ErrorKind::NotReadableYet),
         ("hoodie.table.version=9\n", ErrorKind::NotReadableYet),
         ("hoodie.table.name=t1\nhoodie.table.version=\n", ErrorKind::Corrupt),
-        ("hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.table.type=MERGE_ON\n", ErrorKind::Corrupt),
+        // Cut at the end of a line: no type is no copy-on-write table, no partitions are no missing metadata table.
+        ("hoodie.table.name=t1\nhoodie.table.version=9\n", ErrorKind::NotReadableYet),
+        (
+            "hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.table.checksum=1\n",
+            ErrorKind::NotReadableYet,
+        ),
+        (
+            "hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.table.type=MERGE_ON_READ\n",
+            ErrorKind::NotReadableYet,
+        ),
+        (
+            "hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.table.checksum=1\nhoodie.table.type=MERGE_ON\n",
+            ErrorKind::Corrupt,
+        ),
         ("hoodie.table.name=t1\nhoodie.table.version=9\nbad=\\u12\n", ErrorKind::Corrupt),
         (
-            "hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.timeline.layout.version=3\n",
+            "hoodie.table.name=t1\nhoodie.table.version=9\nhoodie.table.type=COPY_ON_WRITE\nhoodie.table.checksum=1\n\
+             hoodie.timeline.layout.version=3\n",
             ErrorKind::Unsupported,
         ),
     ];
@@ -346,6 +361,14 @@ async fn a_history_without_a_readable_version_is_read_by_its_highest_manifest() 
     assert!(table.history(&snapshot).await.unwrap().is_empty());
     listing.add_folder("/t/.hoodie/timeline/history");
     assert_eq!(table.in_history(&snapshot, "1").await.unwrap(), None);
+    // Nothing is not what cannot be read, and data without a manifest is no empty history.
+    listing.put(version, "1");
+    listing.trouble(version, Some(Trouble::Denied));
+    assert_eq!(table.in_history(&snapshot, "1").await.unwrap_err().kind(), ErrorKind::PermissionDenied);
+    listing.trouble(version, None);
+    listing.remove(version);
+    listing.put("/t/.hoodie/timeline/history/1_1_0.parquet", made::lsm_file("1", "2", "commit", b""));
+    assert_eq!(table.in_history(&snapshot, "1").await.unwrap_err().kind(), ErrorKind::NotFound);
 }
 
 #[tokio::test(start_paused = true)]
@@ -394,6 +417,29 @@ async fn large_history_files_are_read_in_pieces_and_within_limits() {
     let found = limited.in_history(&snapshot, "1").await.unwrap().unwrap();
     assert_eq!((found.completed.as_deref(), found.action.as_str()), (Some("2"), "commit"));
     assert_eq!(limited.in_history(&snapshot, "2").await.unwrap(), None, "the file's name rules it out");
+}
+
+/// The writer's `hoodie.parquet.compression.codec` holds for the history too, and gzip is its default outside Spark SQL.
+#[tokio::test]
+async fn a_history_of_any_codec_is_read() {
+    for codec in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(GzipLevel::default()),
+        Compression::ZSTD(ZstdLevel::default()),
+        Compression::LZ4_RAW,
+        Compression::LZ4,
+    ] {
+        let (listing, table) = made::table(9);
+        let history = "/t/.hoodie/timeline/history";
+        let file = made::packed_lsm_file("1", "2", "commit", &[7; 4096], codec);
+        listing.put(&format!("{history}/1_1_0.parquet"), file);
+        listing.put(&format!("{history}/_version_"), "1");
+        listing.put(&format!("{history}/manifest_1"), r#"{"files":[{"fileName":"1_1_0.parquet"}]}"#);
+        let snapshot = look(&table).await;
+        let found = table.in_history(&snapshot, "1").await.unwrap().unwrap();
+        assert_eq!(found.completed.as_deref(), Some("2"), "{codec:?}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 
 from pyspark.sql import SparkSession
 
@@ -49,6 +50,8 @@ WRITER = {
 def session():
     return (SparkSession.builder.master("local[2]").appName("make-tables")
             .config("spark.ui.enabled", "false")
+            # Nothing is written there; by default it would be made in the checkout.
+            .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "tms-test-warehouse"))
             .config("spark.sql.shuffle.partitions", "2")
             .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
             .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")

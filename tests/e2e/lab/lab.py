@@ -11,7 +11,9 @@ command, so that a test shows what a user would set. Operations:
 """
 
 import json
+import os
 import sys
+import tempfile
 
 from pyspark.sql import SparkSession
 
@@ -23,6 +25,8 @@ def session(bundle, master):
         .config("spark.jars", bundle)
         .config("spark.driver.extraClassPath", bundle)
         .config("spark.ui.enabled", "false")
+        # Nothing is written there; by default it would be made in the checkout.
+        .config("spark.sql.warehouse.dir", os.path.join(tempfile.gettempdir(), "tms-test-warehouse"))
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")

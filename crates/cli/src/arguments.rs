@@ -65,8 +65,8 @@ pub(crate) enum Command {
 /// Which page of a list.
 #[derive(Debug, Args)]
 pub(crate) struct PageArguments {
-    /// Most items.
-    #[arg(long, value_name = "N")]
+    /// Most items, 1 to 1000; 100 when absent.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..=1000))]
     pub(crate) limit: Option<i32>,
     /// Where the list goes on: what the page before wrote to standard error.
     #[arg(long, value_name = "CURSOR")]
@@ -79,7 +79,7 @@ pub(crate) struct WaitArguments {
     /// Waits until it has ended, and shows the progress.
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Longest wait, such as 90s or 2h; then the exit code is 124.
+    /// Longest time for the whole command, such as 90s or 2h; then the exit code is 124.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration, requires = "wait")]
     pub(crate) timeout: Option<Duration>,
 }

@@ -9,6 +9,8 @@ use tms_client::{Error, types};
 pub(crate) enum Failure {
     /// Refused, or ended other than succeeded: 1.
     Refused { text: String, hint: Option<String> },
+    /// The server has no room or cannot work at the moment: 1; a wait forgives it.
+    Busy { text: String, hint: Option<String> },
     /// A wrong command line: 2.
     Usage(String),
     /// What was named does not exist: 3.
@@ -32,7 +34,7 @@ impl Failure {
     /// Returns the exit code.
     pub(crate) fn code(&self) -> u8 {
         match self {
-            Self::Refused { .. } => 1,
+            Self::Refused { .. } | Self::Busy { .. } => 1,
             Self::Usage(_) => 2,
             Self::NotFound { .. } => 3,
             Self::Unreached(_) => 4,
@@ -47,6 +49,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (text, hint) = match self {
             Self::Refused { text, hint }
+            | Self::Busy { text, hint }
             | Self::NotFound { text, hint }
             | Self::NotAllowed { text, hint } => (text.as_str(), hint.as_deref()),
             Self::Usage(text) | Self::Unreached(text) | Self::WaitLimit(text) => (text.as_str(), None),
@@ -74,6 +77,7 @@ impl From<Error<types::Problem>> for Failure {
                 match status {
                     404 => Self::NotFound { text, hint },
                     401 | 403 => Self::NotAllowed { text, hint },
+                    503 => Self::Busy { text, hint },
                     _ => Self::Refused { text, hint },
                 }
             }

@@ -3,21 +3,22 @@
 use chrono::{DateTime, Utc};
 use tms_client::types::{Attempt, Instance};
 
-/// Makes a text safe for a terminal: names and paths come from outside and may hold control characters.
+/// Makes a text safe for a terminal, on one line: names and paths come from outside and may hold control characters; a
+/// line end in one would forge a row.
 pub(crate) fn plain(text: &str) -> String {
     let is_odd = |c: char| {
         c.is_control()
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(is_odd) {
         return text.to_owned();
     }
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
-        if c != '\n' && is_odd(c) {
-            safe.extend(c.escape_unicode());
-        } else {
-            safe.push(c);
+        match c {
+            '\n' | '\r' | '\t' => safe.extend(c.escape_default()),
+            c if is_odd(c) => safe.extend(c.escape_unicode()),
+            c => safe.push(c),
         }
     }
     safe
@@ -82,6 +83,7 @@ mod tests {
     fn odd_characters_cannot_reach_a_terminal() {
         assert_eq!(plain("a\x1b[31mb"), "a\\u{1b}[31mb");
         assert_eq!(plain("t\u{202e}x"), "t\\u{202e}x");
+        assert_eq!(plain("x\ny\tz\r\u{85}\u{2028}"), "x\\ny\\tz\\r\\u{85}\\u{2028}");
         assert_eq!(plain("käse 🧀"), "käse 🧀");
     }
 

@@ -77,4 +77,14 @@ mod tests {
         rows.add(["bbb".to_owned(), "yy".to_owned(), "z".to_owned()]);
         assert_eq!(rows.text(), "A    LONG  C\nä    x\nbbb  yy    z\n");
     }
+
+    #[test]
+    fn a_name_with_a_line_end_forges_no_row_and_no_fact() {
+        let mut rows = Rows::new(&["NAME", "STATE"]);
+        rows.add(["x\ny FAKE ROW".to_owned(), "ok".to_owned()]);
+        assert_eq!(rows.text(), "NAME           STATE\nx\\ny FAKE ROW  ok\n");
+        let mut facts = Facts::default();
+        facts.add("name", "x\nstate  ok\t");
+        assert_eq!(facts.text(), "name  x\\nstate  ok\\t\n");
+    }
 }

@@ -1,10 +1,11 @@
 //! Waits until something has happened, showing how far it is. On a terminal one line is replaced; elsewhere a line is
 //! written when something changes.
 
+use std::future::Future;
 use std::time::Duration;
 
 use tms_client::types::Instance;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::arguments::WaitArguments;
 use crate::commands::instance::load;
@@ -27,10 +28,28 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    /// Starts a wait.
+    /// Starts a wait; its limit counts from now, so a command begins with this.
     pub(crate) fn new(out: Out, arguments: &WaitArguments) -> Self {
         let deadline = arguments.timeout.and_then(|limit| Instant::now().checked_add(limit));
         Self { out, deadline, last: String::new(), n_failed: 0 }
+    }
+
+    /// Makes a call to the server, which must not last longer than the wait.
+    pub(crate) async fn call<T>(&self, call: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+        match self.deadline {
+            None => call.await,
+            Some(deadline) => timeout_at(deadline, call).await.unwrap_or_else(|_| Err(self.limit())),
+        }
+    }
+
+    /// The end of a wait that took too long.
+    fn limit(&self) -> Failure {
+        self.end();
+        let text = match self.last.as_str() {
+            "" => "it took longer than the limit; the server gave no answer".to_owned(),
+            last => format!("it took longer than the limit; last seen: {last}"),
+        };
+        Failure::WaitLimit(text)
     }
 
     /// Shows how far it is.
@@ -51,7 +70,7 @@ impl Waiting {
     pub(crate) fn forgive(&mut self, failure: Failure) -> Result<(), Failure> {
         self.n_failed += 1;
         match failure {
-            Failure::Unreached(_) if self.n_failed <= FAILURES_MAX => Ok(()),
+            Failure::Unreached(_) | Failure::Busy { .. } if self.n_failed <= FAILURES_MAX => Ok(()),
             other => Err(other),
         }
     }
@@ -61,11 +80,7 @@ impl Waiting {
         let now = Instant::now();
         let left = self.deadline.map(|d| d.saturating_duration_since(now));
         if left.is_some_and(|l| l.is_zero()) {
-            self.end();
-            return Err(Failure::WaitLimit(format!(
-                "it took longer than the limit; last seen: {}",
-                self.last
-            )));
+            return Err(self.limit());
         }
         sleep(left.unwrap_or(POLL_EVERY).min(POLL_EVERY)).await;
         Ok(())
@@ -80,10 +95,9 @@ impl Waiting {
 }
 
 /// Waits until an instance has ended, and returns it.
-pub(crate) async fn for_end(ctx: &Context, id: &str, arguments: &WaitArguments) -> Result<Instance, Failure> {
-    let mut waiting = Waiting::new(ctx.out, arguments);
+pub(crate) async fn for_end(ctx: &Context, id: &str, mut waiting: Waiting) -> Result<Instance, Failure> {
     loop {
-        match load(ctx, id).await {
+        match waiting.call(load(ctx, id)).await {
             Ok(instance) => {
                 waiting.tell(line_of(&instance));
                 if !instance.is_live {

@@ -47,6 +47,7 @@ macro_rules! store_suite {
                 unknown_table_becomes_known,
                 hand_over_raises_touch,
                 last_spelling_is_kept,
+                last_trigger_is_kept,
                 named_instant_becomes_hinted,
                 known_instant_changes_nothing,
                 hand_over_is_durable,

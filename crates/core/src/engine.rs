@@ -13,8 +13,10 @@ use secrecy::SecretString;
 
 use crate::error::Error;
 use crate::model::action::Action;
+use crate::model::attempt::DriverPlace;
 use crate::model::id::{EngineName, Tag};
 use crate::model::instance::ParkReason;
+use crate::model::table::TableFacts;
 
 /// One job: an attempt as an engine gets it. Nothing secret but the token, which never goes into arguments.
 #[derive(Clone, Debug)]
@@ -44,6 +46,14 @@ pub struct JobNeed {
     pub action: Action,
     /// `hoodie.table.version` of the table.
     pub table_version: u32,
+}
+
+impl JobNeed {
+    /// Returns what a job of this action needs on a table with these facts.
+    #[must_use]
+    pub fn of(action: Action, facts: &TableFacts) -> Self {
+        Self { action, table_version: facts.table_version }
+    }
 }
 
 /// Why an engine cannot take a job at all.
@@ -197,6 +207,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Asks a job to end; repeated until it is over. An unknown job is no error.
     async fn cancel(&self, job: &JobRef, force: Force) -> Result<(), Error>;
+
+    /// Tells whether the process at `place` was the driver of this job, so that what the engine says of the job's end holds
+    /// for it. False when the engine cannot tell: then a driver that spoke lately counts as alive whatever the engine says.
+    async fn was_driver(&self, _job: &JobRef, _place: &DriverPlace) -> bool {
+        false
+    }
 
     /// Returns the last `bytes_max` bytes of a job's log.
     async fn logs(&self, job: &JobRef, bytes_max: usize) -> Result<LogTail, Error>;

@@ -16,6 +16,8 @@ use std::time::Duration;
 use crate::clock::Clock;
 use crate::engine::Engines;
 use crate::error::{Error, ErrorKind};
+use crate::model::event::Event;
+use crate::model::instance::Instance;
 use crate::model::path::{BasePath, PathRules};
 use crate::model::policy::TableDefaults;
 use crate::store::Store;
@@ -98,6 +100,18 @@ impl Managers {
             tables,
         }
     }
+}
+
+/// Writes one line for a change that a Manager made, with the fields of the leader's lines. A Manager writes outside any
+/// term: the one that is told began the attempt.
+fn note_change(instance: &Instance, event: &Event, by: &str) {
+    let attempt = instance.attempt.as_ref();
+    tracing::info!(
+        instance = %instance.id, table = %instance.key.table, action = %instance.key.action,
+        instant = instance.key.instant.as_ref().map_or("next", |i| i.as_str()),
+        attempt = event.attempt, term = attempt.map(|a| tracing::field::display(a.term)),
+        from = event.from, to = event.to, by, "Instance changed: {}.", event.reason
+    );
 }
 
 /// The answer when every retry met a change by somebody else.

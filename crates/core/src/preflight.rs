@@ -1,11 +1,16 @@
 //! Gathers what the check before a submission and before each leave needs, and asks it.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::clock::Timestamp;
-use crate::decision::check::{Asked, Verdict, check};
+use crate::decision::board::EngineLimit;
+use crate::decision::check::{Asked, Verdict, check, explains};
+use crate::engine::{Engine, Engines};
 use crate::error::Error;
-use crate::model::action::Action;
+use crate::model::action::{Action, Instant};
+use crate::model::id::{EngineName, TableId};
 use crate::model::instance::Instance;
 use crate::model::path::BasePath;
 use crate::model::policy::{Concurrency, Effective};
@@ -37,6 +42,66 @@ async fn with_fresh_facts(
     let mut fresh = Sight::clone(&sight);
     fresh.facts = facts;
     Ok(Arc::new(fresh))
+}
+
+/// Returns what matters of each engine for choosing.
+#[must_use]
+pub fn engine_limits(engines: &Engines) -> BTreeMap<EngineName, EngineLimit> {
+    let limit = |engine: &dyn Engine| {
+        let can = engine.capabilities();
+        let (families, is_simulation) = (engine.families(), can.is_simulation);
+        EngineLimit { running_max: can.running_max, families, is_simulation }
+    };
+    engines.iter().map(|(name, engine)| (name.clone(), limit(&**engine))).collect()
+}
+
+/// Signs of life of other runners that are remembered; beyond that all graces start anew.
+const SIGNS_MAX: usize = 10_000;
+
+/// The newest sign of life of a plan's runner, and since when it is known on the monotonic clock.
+type Stood = (Option<Timestamp>, Duration);
+
+/// Remembers since when the newest sign of life of each other runner is the newest, on the monotonic clock of a term.
+#[derive(Debug, Default)]
+pub struct SignWatch(Mutex<HashMap<(TableId, Instant), Stood>>);
+
+impl SignWatch {
+    fn stood(
+        &self,
+        table: TableId,
+        instant: &Instant,
+        sign: Option<Timestamp>,
+        monotonic: Duration,
+    ) -> Duration {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (table, instant.clone());
+        match known.get(&key) {
+            Some((had, since)) if *had == sign => monotonic.saturating_sub(*since),
+            _ => {
+                if known.len() >= SIGNS_MAX {
+                    known.clear();
+                }
+                known.insert(key, (sign, monotonic));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+/// The time of a check, by one clock or by both.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment<'a> {
+    /// Wall clock.
+    pub now: Timestamp,
+    /// What the leader remembers of other runners, and its monotonic clock. Without it the wall clock alone decides about
+    /// silence, which is enough where the leader's check came before.
+    pub signs: Option<(&'a SignWatch, Duration)>,
+}
+
+impl From<Timestamp> for Moment<'_> {
+    fn from(now: Timestamp) -> Self {
+        Self { now, signs: None }
+    }
 }
 
 /// What holds for every plan of a table now.
@@ -79,7 +144,7 @@ pub async fn check_on(
     instance: &Instance,
     effective: &Effective,
     table: &TableNow,
-    now: Timestamp,
+    moment: Moment<'_>,
 ) -> Result<Verdict, Error> {
     let path = &record.table.base_path;
     let action = instance.key.action;
@@ -96,10 +161,14 @@ pub async fn check_on(
             _ => {}
         }
     }
-    let sign = match unexplained(instance, &table.sight) {
-        Some(plan) => timelines.sign_of_life(path, &plan.instant).await?,
-        None => None,
-    };
+    let mut sign = None;
+    let mut sign_stood = None;
+    if let Some(plan) = unexplained(instance, &table.sight) {
+        sign = timelines.sign_of_life(path, &plan.instant).await?;
+        sign_stood = moment
+            .signs
+            .map(|(signs, monotonic)| signs.stood(record.table.id, &plan.instant, sign, monotonic));
+    }
     Ok(check(&Asked {
         instance,
         effective,
@@ -109,9 +178,10 @@ pub async fn check_on(
         is_in_history,
         overtaken: overtaken.as_ref(),
         sign,
+        sign_stood,
         lock_since: table.lock_since,
         unlocked_writes: &table.unlocked_writes,
-        now,
+        now: moment.now,
     }))
 }
 
@@ -120,7 +190,7 @@ pub async fn check_on(
 fn unexplained<'a>(instance: &Instance, sight: &'a Sight) -> Option<&'a PlanSeen> {
     let action = instance.key.action;
     let own = instance.key.instant.as_ref();
-    let is_explained = |plan: &PlanSeen| own == Some(&plan.instant) && instance.has_called;
+    let is_explained = |plan: &PlanSeen| explains(instance, &plan.instant);
     if action == Action::Clean {
         return sight.pending.iter().find(|plan| plan.action == action && !is_explained(plan));
     }
@@ -136,18 +206,16 @@ pub async fn preflight(
     record: &TableRecord,
     instance: &Instance,
     effective: &Effective,
-    now: Timestamp,
+    moment: Moment<'_>,
 ) -> Result<Preflight, Error> {
     let table = table_now(timelines, &record.table.base_path, effective).await?;
-    let verdict = check_on(timelines, record, instance, effective, &table, now).await?;
+    let verdict = check_on(timelines, record, instance, effective, &table, moment).await?;
     Ok(Preflight { verdict, sight: table.sight })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::model::id::TableId;
     use crate::model::instance::{InstanceKey, InstanceState};
@@ -178,6 +246,7 @@ mod tests {
         let sight = Sight {
             facts,
             name: None,
+            database: None,
             is_metadata_table: false,
             pending: vec![plan(OWN), plan(OTHER)],
             completed: BTreeMap::new(),

@@ -110,6 +110,7 @@ pub trait RequestStore: Debug + Send + Sync + 'static {
     /// - an unknown table becomes known with its spelling and labels
     /// - each hand-over of a table raises its touch number
     /// - the spelling announced last is kept beside the canonical path
+    /// - what told of a table last is kept
     /// - a named instant becomes one hinted instance
     /// - a named instant that is known already, live or ended or removed, changes nothing
     /// - a hand-over that is no touch registers the table and leaves its touch number alone
@@ -262,7 +263,7 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
 
     /// Removes up to `batch_max` ended instances that ended before `before`, or that are more than
     /// `keep_count`, oldest first, and returns how many. Those whose plan stands unserved
-    /// ([`LookState::unserved`]) stay.
+    /// ([`LookState::unserved`]), or as one of an action that is not handed over ([`LookState::foreign`]), stay.
     ///
     /// # Behavior
     /// - pruning removes ended instances only, the oldest first

@@ -46,8 +46,10 @@ pub struct PlanContent {
 pub struct Sight {
     /// Facts of the properties.
     pub facts: TableFacts,
-    /// Name and database of the properties.
+    /// Name of the properties.
     pub name: Option<String>,
+    /// Database of the properties.
+    pub database: Option<String>,
     /// The table is itself a metadata table.
     pub is_metadata_table: bool,
     /// Pending plans, oldest first.

@@ -6,7 +6,8 @@
 //! | `plan.json` | submitter | the command; no secret is in it |
 //! | `claim.json` | whoever comes first | the wrapper: "I run it"; the engine: "nobody ever will". Made whole and only once |
 //! | `jvm.json` | the driver's process, before it becomes the driver | its pid and start time |
-//! | `exit.json` | wrapper | how the driver ended |
+//! | `exit.json` | wrapper | how the driver ended, and whether anything of it was left then |
+//! | `over` | a person | empty: "no process of it lives", where TMS cannot see that itself |
 //! | `output.log`, `output.log.1` | wrapper | the newest output of the driver |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -15,14 +16,22 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::fstatfs;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tms_core::model::id::Tag;
 
-use crate::proc::{Place, ProcessMark};
+use crate::place::Place;
+use crate::proc::ProcessMark;
 
 /// Longest small file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// File systems on which a lock is this kernel's own affair, so that a free one is proof: ext2 to ext4, XFS, Btrfs, F2FS,
+/// ZFS, bcachefs, tmpfs (numbers: `include/uapi/linux/magic.h` and each one's source). Not here are those of a network,
+/// FUSE, and overlayfs, whose locks belong to one mount of it.
+const LOCAL_FILE_SYSTEMS: [u64; 7] =
+    [0xEF53, 0x5846_5342, 0x9123_683E, 0xF2F5_2010, 0x2FC1_2FC1, 0xCA45_1A4E, 0x0102_1994];
 
 /// What the wrapper is told.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,6 +82,9 @@ pub struct ExitRecord {
     /// What went wrong in the wrapper itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The wrapper saw that no process of the attempt but itself was left. Absent in old records.
+    #[serde(default)]
+    pub left_nothing: bool,
     /// When, in milliseconds since 1970.
     pub ended_at_ms: i64,
 }
@@ -80,10 +92,12 @@ pub struct ExitRecord {
 /// What the lock of an attempt tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockSeen {
-    /// A process of it lives.
+    /// A process of it lives, here or on another machine.
     Held,
-    /// None of those that inherited it lives.
+    /// None of those that inherited it lives on this kernel, in whatever container.
     Free,
+    /// Nobody is seen to hold it, on a file system where that proves nothing.
+    FreeWithoutProof,
     /// There is no such file.
     Missing,
 }
@@ -174,10 +188,25 @@ impl AttemptFolder {
         };
         // Shared, so that two looks at once do not see each other.
         match file.try_lock_shared() {
-            Ok(()) => Ok(LockSeen::Free),
+            Ok(()) if is_local(&file) => Ok(LockSeen::Free),
+            Ok(()) => Ok(LockSeen::FreeWithoutProof),
             Err(TryLockError::WouldBlock) => Ok(LockSeen::Held),
             Err(TryLockError::Error(e)) => Err(e),
         }
+    }
+
+    /// Returns the path of the file by which a person says that no process of the attempt lives.
+    #[must_use]
+    pub fn over(&self) -> PathBuf {
+        self.path.join("over")
+    }
+
+    /// Tells whether a person said so.
+    ///
+    /// # Errors
+    /// That cannot be told.
+    pub fn is_said_over(&self) -> io::Result<bool> {
+        fs::exists(self.over())
     }
 
     fn alive(&self) -> PathBuf {
@@ -258,7 +287,7 @@ impl AttemptFolder {
 
     fn write(&self, name: &str, value: &impl Serialize) -> io::Result<()> {
         let part = self.write_part(name, value)?;
-        fs::rename(part, self.path.join(name))
+        fs::rename(&part, self.path.join(name)).inspect_err(|_| drop(fs::remove_file(&part)))
     }
 
     /// Writes beside the file, under a name that nobody else uses.
@@ -268,9 +297,14 @@ impl AttemptFolder {
         let part = self.path.join(format!(".{name}.{}.{number}", std::process::id()));
         let bytes = serde_json::to_vec(value).map_err(io::Error::other)?;
         let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&part)?;
-        file.write_all(&bytes)?;
-        file.sync_all()?;
-        Ok(part)
+        match file.write_all(&bytes).and_then(|()| file.sync_all()) {
+            Ok(()) => Ok(part),
+            Err(e) => {
+                // Nobody would ever look for it again; the error that counts is the first one.
+                drop(fs::remove_file(&part));
+                Err(e)
+            }
+        }
     }
 
     fn read<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
@@ -291,6 +325,11 @@ impl AttemptFolder {
     }
 }
 
+fn is_local(file: &File) -> bool {
+    let kind = fstatfs(file).ok().and_then(|s| u64::try_from(s.f_type).ok());
+    kind.is_some_and(|kind| LOCAL_FILE_SYSTEMS.contains(&kind))
+}
+
 #[cfg(test)]
 mod tests {
     use tempfile::TempDir;
@@ -300,8 +339,7 @@ mod tests {
 
     fn attempt() -> (TempDir, AttemptFolder) {
         let folder = TempDir::new().unwrap();
-        let tag = Tag::of(&Incarnation("0a1b2c3d".to_owned()), InstanceId::new(), 1);
-        let attempt = AttemptFolder::of(folder.path(), &tag);
+        let attempt = AttemptFolder::of(folder.path(), &attempt_tag());
         (folder, attempt)
     }
 
@@ -342,6 +380,48 @@ mod tests {
         assert_eq!(attempt.read_claim().unwrap(), Some(claim(won[0])));
     }
 
+    /// Set for the process that a test starts: the folder of the attempt that it is to claim.
+    const CHILD_FOLDER: &str = "TMS_ATTEMPT_TEST_FOLDER";
+
+    /// Claims an attempt where nothing can be written. Passes at once when nobody asks for it.
+    #[test]
+    fn child_whose_disk_is_full() {
+        let Some(folder) = std::env::var_os(CHILD_FOLDER) else { return };
+        let attempt = AttemptFolder::at(folder.into());
+        let claim = Claim::Abandoned { why: "x".to_owned() };
+        assert_eq!(attempt.claim(&claim).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        attempt
+            .write_plan(&Plan { tag: attempt_tag(), program: "p".into(), args: vec![], log_bytes_max: 1 })
+            .unwrap_err();
+        println!("REFUSED");
+    }
+
+    fn attempt_tag() -> Tag {
+        Tag::of(&Incarnation("0a1b2c3d".to_owned()), InstanceId::new(), 1)
+    }
+
+    #[test]
+    fn a_full_disk_leaves_no_parts_behind() {
+        let (_folder, attempt) = attempt();
+        attempt.make().unwrap();
+        // No file may have a byte; the signal that this brings is ignored, so that the write fails instead.
+        let mut shell = std::process::Command::new("sh");
+        shell
+            .args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$0\" \"$@\""])
+            .arg(std::env::current_exe().unwrap());
+        shell.args([
+            "attempt::tests::child_whose_disk_is_full",
+            "--exact",
+            "--nocapture",
+            "--test-threads=1",
+        ]);
+        let output = shell.env(CHILD_FOLDER, attempt.path()).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("REFUSED"), "{said}\n{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(fs::read_dir(attempt.path()).unwrap().count(), 0);
+        assert!(attempt.claim(&Claim::Abandoned { why: "x".to_owned() }).unwrap(), "it can be claimed later");
+    }
+
     #[test]
     fn the_lock_lasts_as_long_as_its_holder() {
         let (_folder, attempt) = attempt();
@@ -350,7 +430,32 @@ mod tests {
         let held = attempt.lock_alive().unwrap();
         assert_eq!(attempt.look_at_lock().unwrap(), LockSeen::Held);
         drop(held);
-        assert_eq!(attempt.look_at_lock().unwrap(), LockSeen::Free);
+        let free = attempt.look_at_lock().unwrap();
+        assert!(matches!(free, LockSeen::Free | LockSeen::FreeWithoutProof), "{free:?}");
+    }
+
+    #[test]
+    fn a_free_lock_is_proof_on_file_systems_of_this_kernel_only() {
+        // Where a test can count on one of each: shared memory, and what the kernel makes up.
+        let shared = TempDir::new_in("/dev/shm").unwrap();
+        assert!(is_local(&File::create(shared.path().join("alive")).unwrap()));
+        assert!(!is_local(&File::open("/proc/self/stat").unwrap()));
+    }
+
+    #[test]
+    fn a_record_of_an_end_from_before_says_nothing_of_what_was_left() {
+        let old: ExitRecord = serde_json::from_str(r#"{"code":0,"signal":null,"ended_at_ms":1}"#).unwrap();
+        assert!(!old.left_nothing);
+    }
+
+    #[test]
+    fn a_person_says_that_it_is_over_by_one_file() {
+        let (_folder, attempt) = attempt();
+        assert!(!attempt.is_said_over().unwrap());
+        attempt.make().unwrap();
+        assert!(!attempt.is_said_over().unwrap());
+        fs::write(attempt.over(), "").unwrap();
+        assert!(attempt.is_said_over().unwrap());
     }
 
     #[test]

@@ -18,7 +18,7 @@ use tokio::process::Command;
 
 use crate::command;
 use crate::config::SparkConfig;
-use crate::proc::Place;
+use crate::place::Place;
 
 /// Longest run of `java -version`; it takes 0.1 s on a quiet machine.
 const JAVA_ANSWER_MAX: Duration = Duration::from_secs(20);

@@ -27,14 +27,15 @@ use crate::checks::{self, JavaAnswers};
 use crate::command::{self, CommandLine};
 use crate::config::SparkConfig;
 use crate::logs;
-use crate::proc::{self, Place, Processes};
+use crate::place::Place;
+use crate::proc::{self, Processes};
 use crate::process::{self, Whom};
 use crate::status::{self, Handle, Life, Seen};
 
 /// Kind of this engine.
 pub const KIND: &str = "spark-submit";
 
-/// Longest line in which a wrapper says that it started, in bytes; a handle has about 200.
+/// Longest line in which a wrapper says that it started, in bytes; a handle has about 400.
 const HANDLE_BYTES_MAX: u64 = 4_096;
 /// How long a killed driver's wrapper may take to store the end, before it is killed too.
 const WRAPPER_LAST_WORD_MAX: Duration = Duration::from_secs(3);
@@ -226,7 +227,7 @@ impl Inner {
         let folder = AttemptFolder::of(&self.config.folder, &job.tag);
         let found = match folder.exists() {
             Ok(true) => self.look_into(&folder, job, here, processes),
-            Ok(false) => Ok(without_folder(job, here, processes)),
+            Ok(false) => without_folder(&folder, job, here, processes),
             Err(e) => Err(e),
         };
         found.unwrap_or_else(|e| {
@@ -245,6 +246,10 @@ impl Inner {
     ) -> std::io::Result<Found> {
         let claim = match self.decided(folder)? {
             Claim::Wrapper(claim) => claim,
+            // It was started: somebody made its folder anew, and an empty one is no proof against that.
+            Claim::Abandoned { .. } if recorded(job).is_some() => {
+                return without_folder(folder, job, here, processes);
+            }
             Claim::Abandoned { why } => {
                 let what = format!("the claim of {}: {why}", folder.path().display());
                 return Ok(Found { state: JobState::Absent { is_proof: true, what }, handle: None });
@@ -260,14 +265,15 @@ impl Inner {
         if let Some(wanted) = &job.handle
             && !Handle::parse(wanted).is_some_and(|wanted| wanted.is_same(&ours))
         {
-            let what = format!("session {} of boot {} has the tag", ours.session, ours.boot);
+            let what = format!("session {} of boot {} has the tag", ours.session, ours.place.boot);
             return Ok(Found { state: JobState::Other { what }, handle });
         }
         let is_ours = process::is_of(&job.tag);
-        let seen = Seen { here, lock: folder.look_at_lock()?, processes, is_ours: &is_ours };
-        let life = status::life(&claim, jvm, &seen);
+        let (lock, is_said_over) = (folder.look_at_lock()?, folder.is_said_over()?);
+        let seen = Seen { here, lock, processes, is_ours: &is_ours, is_said_over };
         // Read after the look at the processes: the wrapper stores it before it is gone.
         let exit = folder.read_exit()?;
+        let life = with_way_out(status::life(&claim, jvm, exit.as_ref(), &seen), folder);
         Ok(Found { state: status::state(&life, exit.as_ref()), handle })
     }
 
@@ -301,12 +307,23 @@ impl Inner {
         }
         let lock = folder.look_at_lock().map_err(fail)?;
         let here = Place::here().map_err(fail)?;
-        let is_elsewhere = claim.place.boot == here.boot && claim.place.pid_namespace != here.pid_namespace;
-        if is_elsewhere && lock != LockSeen::Free {
+        let place = &claim.place;
+        let is_known_over = folder.is_said_over().map_err(fail)?
+            || folder.read_exit().map_err(fail)?.is_some_and(|exit| exit.left_nothing);
+        let may_live_elsewhere = match lock {
+            LockSeen::Held => true,
+            LockSeen::Free if place.is_same_boot(&here) => false,
+            _ if place.is_same_boot(&here) => !is_known_over,
+            _ => !is_known_over && !place.is_same_machine(&here),
+        };
+        let is_here = place.is_same_boot(&here) && place.pid_namespace == here.pid_namespace;
+        if !is_here && may_live_elsewhere {
             return Err(Error::new(ErrorKind::Unsupported, "signal a job")
                 .with("tag", &job.tag)
-                .with("namespace", &claim.place.pid_namespace)
-                .hint("it runs in another PID namespace, such as an older container: end it there"));
+                .with("machine", place.machine_name())
+                .with("namespace", &place.pid_namespace)
+                .with("session", claim.session)
+                .hint("it was started on another machine or in another container: end its session there"));
         }
         Ok(Some((folder, claim)))
     }
@@ -350,25 +367,52 @@ impl Inner {
     }
 }
 
-/// What can be said of a job whose folder is not there.
-fn without_folder(job: &JobRef, here: &Place, processes: &Processes) -> Found {
-    let Some(handle) = job.handle.as_deref().and_then(Handle::parse) else {
+/// The identity that was stored for a job, when it is one of ours.
+fn recorded(job: &JobRef) -> Option<Handle> {
+    Handle::parse(job.handle.as_deref()?)
+}
+
+/// Adds what a person can do where only a person can.
+fn with_way_out(life: Life, folder: &AttemptFolder) -> Life {
+    match life {
+        Life::Unknown(why) => Life::Unknown(format!(
+            "{why}; make sure that no process of that session is left there, then make the empty file {}",
+            folder.over().display()
+        )),
+        known => known,
+    }
+}
+
+/// What can be said of a job whose folder is not there, or holds nothing of it.
+fn without_folder(
+    folder: &AttemptFolder,
+    job: &JobRef,
+    here: &Place,
+    processes: &Processes,
+) -> std::io::Result<Found> {
+    let Some(handle) = recorded(job) else {
         let what = "the folder of attempts, which has none of this tag".to_owned();
-        return Found { state: JobState::Absent { is_proof: true, what }, handle: None };
+        return Ok(Found { state: JobState::Absent { is_proof: true, what }, handle: None });
     };
-    // It ran: the handle alone tells its session.
-    let place = Place { boot: handle.boot.clone(), ..here.clone() };
-    let claim =
-        WrapperClaim { tag: job.tag.clone(), place, session: handle.session, wrapper: handle.wrapper };
+    // It ran: the handle alone tells where.
+    let jvm = handle.jvm;
+    let claim = WrapperClaim {
+        tag: job.tag.clone(),
+        place: handle.place,
+        session: handle.session,
+        wrapper: handle.wrapper,
+    };
     let is_ours = process::is_of(&job.tag);
-    let seen = Seen { here, lock: LockSeen::Missing, processes, is_ours: &is_ours };
-    let state = match status::life(&claim, handle.jvm, &seen) {
-        Life::Alive => JobState::Running,
+    // A lock that lies there now is not the one that its processes hold.
+    let (lock, is_said_over) = (LockSeen::Missing, folder.is_said_over()?);
+    let seen = Seen { here, lock, processes, is_ours: &is_ours, is_said_over };
+    let state = match with_way_out(status::life(&claim, jvm, None, &seen), folder) {
         Life::Dead(why) => {
             JobState::Ended { how: format!("its folder was removed, and {why}"), is_settled: true }
         }
+        life => status::state(&life, None),
     };
-    Found { state, handle: job.handle.clone() }
+    Ok(Found { state, handle: job.handle.clone() })
 }
 
 #[async_trait]

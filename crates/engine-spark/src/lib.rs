@@ -10,6 +10,7 @@ pub mod command;
 pub mod config;
 pub mod engine;
 pub mod logs;
+pub mod place;
 pub mod proc;
 pub mod process;
 pub mod status;

@@ -34,32 +34,6 @@ pub struct ProcessSeen {
 /// All processes by pid.
 pub type Processes = BTreeMap<u32, ProcessSeen>;
 
-/// Who and where a process is, beside its pid.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
-    /// The kernel's random id of this boot.
-    pub boot: String,
-    /// The namespace that pids are counted in; another one in another container.
-    pub pid_namespace: String,
-    /// Effective user.
-    pub user: u32,
-}
-
-impl Place {
-    /// Returns the place of this process.
-    ///
-    /// # Errors
-    /// `/proc` is missing or strange.
-    pub fn here() -> io::Result<Self> {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        let pid_namespace = fs::read_link("/proc/self/ns/pid")?.to_string_lossy().into_owned();
-        if boot.is_empty() || pid_namespace.is_empty() {
-            return Err(io::Error::other("/proc tells no boot id or no namespace"));
-        }
-        Ok(Self { boot, pid_namespace, user: rustix::process::geteuid().as_raw() })
-    }
-}
-
 /// Reads `/proc/<pid>/stat`. The name in it may hold anything, blanks and parentheses too.
 #[must_use]
 pub fn parse_stat(text: &str) -> Option<ProcessSeen> {
@@ -151,7 +125,6 @@ mod tests {
     fn the_kernel_shows_this_process() {
         let me = own_mark().unwrap();
         assert_eq!(scan().unwrap()[&me.pid].mark, me);
-        assert!(!Place::here().unwrap().boot.is_empty());
         assert_eq!(has_environment(me.pid, "TMS_NO_SUCH_VARIABLE=1"), Some(false));
         assert_eq!(look(u32::MAX).unwrap(), None);
     }

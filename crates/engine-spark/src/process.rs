@@ -15,6 +15,7 @@ use tokio::process::{Child, Command};
 use crate::attempt::WrapperClaim;
 use crate::command;
 use crate::config::SparkConfig;
+use crate::place::Place;
 use crate::proc::{self, ProcessMark, ProcessSeen};
 use crate::status;
 use crate::wrapper::SUBCOMMAND;
@@ -85,8 +86,8 @@ pub fn kill(claim: &WrapperClaim, jvm: Option<ProcessMark>, whom: Whom) -> io::R
 }
 
 fn living(claim: &WrapperClaim, jvm: Option<ProcessMark>, whom: Whom) -> io::Result<Vec<ProcessSeen>> {
-    let here = proc::Place::here()?;
-    if here.boot != claim.place.boot || here.pid_namespace != claim.place.pid_namespace {
+    let here = Place::here()?;
+    if !here.is_same_boot(&claim.place) || here.pid_namespace != claim.place.pid_namespace {
         // Its numbers mean other processes here.
         return Ok(Vec::new());
     }

@@ -17,7 +17,9 @@ use std::time::Duration;
 use tms_core::clock::{Clock, SystemClock};
 
 use crate::attempt::{AttemptFolder, Claim, ExitRecord, Plan, WrapperClaim};
-use crate::proc::{self, Place, ProcessMark};
+use crate::place::Place;
+use crate::proc::{self, ProcessMark, ProcessSeen};
+use crate::process;
 use crate::status::Handle;
 
 /// First argument of the wrapper.
@@ -34,6 +36,8 @@ const EXIT_CANNOT_RUN: u8 = 127;
 
 /// How long the output may go on after the driver's end: a child that it left behind may hold the pipe open.
 const DRAIN_MAX: Duration = Duration::from_secs(2);
+/// Looks at the processes that must all find nothing left: one alone can miss a process that was forked behind it.
+const LAST_LOOKS: u32 = 2;
 /// Read size of the output.
 const CHUNK_BYTES: usize = 64 * 1024;
 
@@ -55,10 +59,11 @@ fn supervise(folder: &AttemptFolder) -> u8 {
         Ok(None) => return EXIT_ABANDONED,
         Err(_) => return EXIT_NOT_STARTED,
     };
-    let exit = match run_driver(folder, &plan, &claim) {
+    let mut exit = match run_driver(folder, &plan, &claim) {
         Ok(status) => exit_record(status.code(), status.signal(), None),
         Err(e) => exit_record(None, None, Some(format!("the wrapper could not run the driver: {e}"))),
     };
+    exit.left_nothing = left_nothing(&claim);
     // Without the record the attempt counts as dead without an exit code, which is true enough.
     match folder.write_exit(&exit) {
         Ok(()) => 0,
@@ -133,12 +138,31 @@ fn become_driver(folder: &AttemptFolder) -> u8 {
     if let Err(e) = proc::own_mark().and_then(|mark| folder.write_jvm(mark)) {
         return fail("store which process becomes the driver", &e);
     }
+    // A second hold on the lock: a shell gives its background jobs another standard input, but not another of these.
+    // It is closed by no `exec`, and lives on in what this process becomes.
+    let _second_hold = match rustix::io::dup(io::stdin()) {
+        Ok(hold) => hold,
+        Err(e) => return fail("hold the lock of the attempt", &e.into()),
+    };
     let error = Command::new(&plan.program).args(&plan.args).exec();
     fail(&format!("run {}", plan.program), &error)
 }
 
 fn exit_record(code: Option<i32>, signal: Option<i32>, problem: Option<String>) -> ExitRecord {
-    ExitRecord { code, signal, problem, ended_at_ms: SystemClock::default().now().timestamp_millis() }
+    let ended_at_ms = SystemClock::default().now().timestamp_millis();
+    ExitRecord { code, signal, problem, left_nothing: false, ended_at_ms }
+}
+
+/// Tells whether no process of the attempt but this one is left, in its session or out of it. Only here can that be
+/// seen for all time to come: whoever looks later may be in another container or on another machine.
+fn left_nothing(claim: &WrapperClaim) -> bool {
+    let is_ours = process::is_of(&claim.tag);
+    let is_left = |p: &ProcessSeen| {
+        p.mark != claim.wrapper
+            && !p.is_zombie
+            && (p.session == claim.session || is_ours(p.mark.pid) == Some(true))
+    };
+    (0..LAST_LOOKS).all(|_| proc::scan().is_ok_and(|all| !all.values().any(is_left)))
 }
 
 /// The newest output: two files, of which the older one is dropped when the newer one is half the limit.

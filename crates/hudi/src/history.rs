@@ -262,12 +262,7 @@ pub(crate) async fn read_archive(
             break;
         }
         let length = ARCHIVE_CHUNK_BYTES.max(due).min(left);
-        let piece = table
-            .store()
-            .listing
-            .read_range(&path, offset, length)
-            .await
-            .map_err(|e| Error::from_listing(OPERATION, e))?;
+        let piece = table.store().read_range(&path, offset, length, OPERATION).await?;
         if piece.is_empty() {
             break;
         }
@@ -459,5 +454,5 @@ async fn range(
     budget: &mut ByteBudget,
 ) -> Result<Bytes, Error> {
     budget.spend(length, OPERATION, path)?;
-    table.store().listing.read_range(path, start, length).await.map_err(|e| Error::from_listing(OPERATION, e))
+    table.store().read_range(path, start, length, OPERATION).await
 }

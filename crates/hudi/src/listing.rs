@@ -4,6 +4,8 @@
 //! URL-decoded or encoded: a folder named `od%41d` exists literally.
 
 mod local;
+mod mounts;
+mod threads;
 
 use std::fmt;
 
@@ -12,6 +14,7 @@ use bytes::Bytes;
 use chrono::{DateTime, Utc};
 
 pub use local::LocalListing;
+pub use threads::{HUNG_PER_MOUNT_MAX, LISTING_THREADS_MAX, ReadThreads};
 
 /// One file or folder of a listing.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +89,14 @@ impl std::error::Error for ListingError {}
 /// A store of files, as small as the reader needs it.
 #[async_trait]
 pub trait Listing: fmt::Debug + Send + Sync + 'static {
+    /// Refuses, without asking the store, while a former question about something in `folder` hangs.
+    ///
+    /// # Errors
+    /// `Unreachable`, with what hangs.
+    fn check(&self, _folder: &str) -> Result<(), ListingError> {
+        Ok(())
+    }
+
     /// Lists one level of `folder`, in any order.
     ///
     /// # Behavior

@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use crate::error::{Error, ErrorKind};
 use crate::fault::Fault;
-use crate::listing::{Entry, Listing};
+use crate::listing::{Entry, Listing, ListingError};
 use crate::properties::{self, TableProperties};
 use crate::timeline::PROPERTIES_FILE;
 
@@ -50,7 +50,7 @@ impl Patience {
 /// One table's place on a store.
 #[derive(Clone, Debug)]
 pub(crate) struct Store {
-    pub(crate) listing: Arc<dyn Listing>,
+    listing: Arc<dyn Listing>,
     base: String,
 }
 
@@ -72,7 +72,17 @@ impl Store {
 
     pub(crate) async fn list(&self, folder: &str, operation: &'static str) -> Result<Vec<Entry>, Error> {
         let path = self.path(folder);
-        self.listing.list(&path).await.map_err(|e| Error::from_listing(operation, e))
+        self.ask(operation, self.listing.list(&path)).await
+    }
+
+    /// Asks the store, unless a former question about this table hangs.
+    async fn ask<T>(
+        &self,
+        operation: &'static str,
+        question: impl Future<Output = Result<T, ListingError>>,
+    ) -> Result<T, Error> {
+        self.listing.check(&self.base).map_err(|e| Error::from_listing(operation, e))?;
+        question.await.map_err(|e| Error::from_listing(operation, e))
     }
 
     /// Lists a folder that need not exist.
@@ -90,7 +100,7 @@ impl Store {
 
     pub(crate) async fn head(&self, file: &str, operation: &'static str) -> Result<Option<Entry>, Error> {
         let path = self.path(file);
-        self.listing.head(&path).await.map_err(|e| Error::from_listing(operation, e))
+        self.ask(operation, self.listing.head(&path)).await
     }
 
     pub(crate) async fn read(
@@ -100,7 +110,18 @@ impl Store {
         operation: &'static str,
     ) -> Result<Bytes, Error> {
         let path = self.path(file);
-        self.listing.read(&path, bytes_max).await.map_err(|e| Error::from_listing(operation, e))
+        self.ask(operation, self.listing.read(&path, bytes_max)).await
+    }
+
+    /// Reads a part of the file at `path`, which is spelled as [`Self::path`] spells it.
+    pub(crate) async fn read_range(
+        &self,
+        path: &str,
+        offset: u64,
+        length: u64,
+        operation: &'static str,
+    ) -> Result<Bytes, Error> {
+        self.ask(operation, self.listing.read_range(path, offset, length)).await
     }
 
     /// Reads and decodes a file in which content is due: 0 bytes, and content that cannot be decoded, are read

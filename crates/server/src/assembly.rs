@@ -67,8 +67,14 @@ pub enum AssemblyError {
         source: std::io::Error,
     },
     /// A backend did not start.
-    #[error("{0}: {cause}", cause = .1.chain())]
-    Backend(&'static str, tms_core::Error),
+    #[error("{}", told(.0))]
+    Backend(tms_core::Error),
+}
+
+/// An error with its causes and, last, what to do about it.
+fn told(error: &tms_core::Error) -> String {
+    let hint = error.hint_text().map(|hint| format!("; {hint}")).unwrap_or_default();
+    format!("{}{hint}", error.chain())
 }
 
 /// Installs what TLS needs; `rustls` panics at its first use without it.
@@ -109,7 +115,7 @@ async fn open_store(config: &StoreConfig, folder: &Path) -> Result<Arc<dyn Store
 
 #[cfg(feature = "store-redb")]
 async fn open_redb(folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
-    tms_store_redb::open(folder).await.map_err(|e| AssemblyError::Backend("cannot open the store", e))
+    tms_store_redb::open(folder).await.map_err(AssemblyError::Backend)
 }
 
 #[cfg(not(feature = "store-redb"))]
@@ -131,7 +137,7 @@ fn make_engine(
             let launcher = Arc::new(ProcessLauncher::default());
             let folder = folder.join(SIMULATED).join(name.as_str());
             let engine = SimulatedEngine::new(simulated.engine(folder), launcher, Arc::clone(clock));
-            Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend("cannot make a simulated engine", e))?))
+            Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend(e.with("engine", name)))?))
         }
     }
 }
@@ -170,7 +176,7 @@ fn spark_submit(
     clock: &Arc<dyn Clock>,
 ) -> Result<Arc<dyn Engine>, AssemblyError> {
     let engine = tms_engine_spark::SparkSubmit::new(spark_config(name, config, folder), Arc::clone(clock));
-    Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend("cannot make a spark-submit engine", e))?))
+    Ok(Arc::new(engine.map_err(|e| AssemblyError::Backend(e.with("engine", name)))?))
 }
 
 #[cfg(not(feature = "engine-spark"))]
@@ -236,5 +242,18 @@ mod tests {
             text.contains("store.kind")
                 && text.contains("cargo build --release -p tms-server --features store-redb")
         );
+    }
+
+    #[cfg(feature = "store-redb")]
+    #[tokio::test]
+    async fn a_second_server_on_a_store_is_told_once_who_holds_it_and_what_to_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let first = open_redb(folder.path()).await.unwrap();
+        let text = open_redb(folder.path()).await.unwrap_err().to_string();
+        assert_eq!(text.matches("cannot open the store").count(), 1, "{text}");
+        for part in ["tms.redb", "it is held by another process", "end the other tms-server"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        drop(first);
     }
 }

@@ -7,7 +7,9 @@ use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 
 use crate::api::state::App;
 
@@ -34,14 +36,7 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     if let Some(handle) = HANDLE.get() {
         return Ok(handle.clone());
     }
-    let long = ["run", "schedule", "plan", "queue_wait"];
-    let mut builder = PrometheusBuilder::new()
-        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SHORT_BOUNDS)?
-        .set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), &COUNT_BOUNDS)?;
-    for part in long {
-        builder = builder.set_buckets_for_metric(Matcher::Suffix(format!("{part}_seconds")), &LONG_BOUNDS)?;
-    }
-    match builder.install_recorder() {
+    match builder()?.install_recorder() {
         Ok(handle) => {
             describe();
             Ok(HANDLE.get_or_init(|| handle).clone())
@@ -51,19 +46,113 @@ pub fn install() -> Result<PrometheusHandle, BuildError> {
     }
 }
 
+/// Makes a recorder of its own, for a test that must not see what others of its process count.
+///
+/// # Errors
+/// When the buckets are unusable.
+pub fn recorder() -> Result<PrometheusRecorder, BuildError> {
+    let recorder = builder()?.build_recorder();
+    metrics::with_local_recorder(&recorder, describe);
+    Ok(recorder)
+}
+
+/// A full name wins over a suffix; among suffixes the order of the alphabet decides, not the length.
+fn builder() -> Result<PrometheusBuilder, BuildError> {
+    let mut builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".to_owned()), &SHORT_BOUNDS)?
+        .set_buckets_for_metric(Matcher::Suffix("_size".to_owned()), &COUNT_BOUNDS)?;
+    for name in ["tms_run_seconds", "tms_scheduling_seconds", "tms_submission_seconds"] {
+        builder = builder.set_buckets_for_metric(Matcher::Full(name.to_owned()), &LONG_BOUNDS)?;
+    }
+    Ok(builder)
+}
+
+/// What a metric counts or measures, with its kind.
+#[derive(Debug, Clone, Copy)]
+enum Help {
+    /// Only grows.
+    Counter(&'static str),
+    /// Goes up and down.
+    Gauge(&'static str),
+    /// Spread of durations.
+    Seconds(&'static str),
+    /// Spread of counts.
+    Sizes(&'static str),
+}
+
+use Help::{Counter, Gauge, Seconds, Sizes};
+
+/// Every metric of the server and of the domain. A test holds it complete.
+const HELP: [(&str, Help); 32] = [
+    ("tms_http_requests_total", Counter("Requests, by route, method and status.")),
+    ("tms_http_request_seconds", Seconds("Time to answer a request, by route.")),
+    ("tms_http_connections", Gauge("Open connections.")),
+    ("tms_handover_requests_total", Counter("Hand-overs of writers, by protocol and status.")),
+    ("tms_handover_seconds", Seconds("Time to answer a writer, by protocol.")),
+    (
+        "tms_requests_outside_roots_total",
+        Counter("Hand-overs of tables outside storage.roots: nothing was stored."),
+    ),
+    ("tms_transitions_total", Counter("Changes of instances by the leader, by action and new state.")),
+    ("tms_attempts_total", Counter("Attempts begun, by action and engine.")),
+    ("tms_retries_total", Counter("Attempts begun after the first of their instance, by action and engine.")),
+    (
+        "tms_attempts_not_counted_total",
+        Counter("Attempts that ended without counting against retry.max_attempts, by reason."),
+    ),
+    ("tms_succeeded_total", Counter("Instances that succeeded, by action and engine.")),
+    ("tms_failed_total", Counter("Instances that failed, by action and engine.")),
+    (
+        "tms_scheduling_seconds",
+        Seconds("Time from the first knowledge of an instance to its first attempt, by action and engine."),
+    ),
+    (
+        "tms_submission_seconds",
+        Seconds("Time from an attempt's begin until its engine had it, by action and engine."),
+    ),
+    (
+        "tms_run_seconds",
+        Seconds("Time from a driver's leave to the success of its instance, by action and engine."),
+    ),
+    ("tms_leave_refused_total", Counter("Drivers that were told to exit untouched, by reason.")),
+    ("tms_live_instances", Gauge("Instances that have not ended, by state and action.")),
+    ("tms_queue_depth", Gauge("Instances that wait in a queue.")),
+    (
+        "tms_oldest_unserved_plan_seconds",
+        Gauge("Age of the oldest plan of an action that was handed over, by action."),
+    ),
+    ("tms_looks_total", Counter("Looks at tables, by outcome.")),
+    ("tms_look_seconds", Seconds("Time of one look at a table.")),
+    ("tms_poll_seconds", Seconds("Time to ask an engine for its jobs.")),
+    ("tms_pruned_total", Counter("Ended instances that were pruned.")),
+    ("tms_is_leader", Gauge("1 on the node that leads.")),
+    ("tms_alerts_total", Counter("Alarms raised, by kind.")),
+    ("tms_alerts_standing", Gauge("Alarms that stand now, by kind.")),
+    ("tms_store_batch_size", Sizes("Hand-overs that were stored by one commit.")),
+    ("tms_store_commits_total", Counter("Commits of hand-overs.")),
+    ("tms_store_commit_errors_total", Counter("Commits of hand-overs that failed, by kind.")),
+    (
+        "tms_store_queue_full_total",
+        Counter("Hand-overs that were turned away because too many wait for the store."),
+    ),
+    ("tms_store_conflicts_total", Counter("Writes that somebody else's change stopped; they are repeated.")),
+    ("tms_store_bad_rows_total", Counter("Rows of the store that could not be read.")),
+];
+
+/// Names of all metrics.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    HELP.iter().map(|(name, _)| *name)
+}
+
 fn describe() {
-    metrics::describe_counter!("tms_http_requests_total", "Requests, by route, method and status.");
-    metrics::describe_histogram!(
-        "tms_http_request_seconds",
-        metrics::Unit::Seconds,
-        "Time to answer a request."
-    );
-    metrics::describe_counter!(
-        "tms_handover_requests_total",
-        "Hand-overs of writers, by protocol and status."
-    );
-    metrics::describe_histogram!("tms_handover_seconds", metrics::Unit::Seconds, "Time to answer a writer.");
-    metrics::describe_gauge!("tms_http_connections", "Open connections.");
+    for (name, help) in HELP {
+        match help {
+            Counter(text) => metrics::describe_counter!(name, text),
+            Gauge(text) => metrics::describe_gauge!(name, text),
+            Seconds(text) => metrics::describe_histogram!(name, metrics::Unit::Seconds, text),
+            Sizes(text) => metrics::describe_histogram!(name, text),
+        }
+    }
 }
 
 /// Counts and times every request. The path and its query are not looked at, only the route.

@@ -33,6 +33,35 @@ const SECRET_PARTS: [&str; 18] = [
     "sastok",
 ];
 
+/// How an error of the domain goes on after "cannot …: ". Where the operation ends with a word such as token, that is
+/// no secret.
+const KINDS: [&str; 10] = [
+    "not found",
+    "exists already",
+    "changed by somebody else",
+    "this node does not lead",
+    "the term is over",
+    "not allowed",
+    "invalid",
+    "not supported",
+    "not available now",
+    "unexpected",
+];
+
+/// Tells whether what stands at `value` in `text` is the kind of an error whose operation ends at it: `cannot take the
+/// token: not allowed`. Nothing but these words is let through, and only in such a sentence.
+fn is_kind_of_error(text: &str, key: usize, value: usize) -> bool {
+    let (before, between, rest) = (&text[..key], &text[key..value], &text[value..]);
+    let operation = before.rsplit([':', '=', '"', '\n']).next().unwrap_or_default();
+    let is_kind = |kind: &str| {
+        let after = rest.strip_prefix(kind);
+        after.is_some_and(|a| a.is_empty() || a.starts_with([',', ':', ';', ')', '"', '\n']))
+    };
+    operation.trim_start().starts_with("cannot ")
+        && between.ends_with(": ")
+        && KINDS.iter().any(|k| is_kind(k))
+}
+
 /// Tells whether the value under this key must not be shown, however the key is spelled.
 #[must_use]
 pub fn is_secret_key(key: &str) -> bool {
@@ -89,7 +118,8 @@ pub fn text(text: &str) -> Cow<'_, str> {
             shown = Cow::Owned(struck);
         }
     }
-    let struck = pairs.replace_all(&shown, |found: &Captures<'_>| {
+    let given: &str = &shown;
+    let struck = pairs.replace_all(given, |found: &Captures<'_>| {
         let whole = &found[0];
         let value = ["quoted", "single", "bare"]
             .into_iter()
@@ -97,7 +127,9 @@ pub fn text(text: &str) -> Cow<'_, str> {
             .filter(|v| !v.is_empty());
         match (value, found.get(0)) {
             // Only the value goes, so that quotes stay in pairs.
-            (Some(value), Some(all)) if is_secret_key(&found["key"]) => {
+            (Some(value), Some(all))
+                if is_secret_key(&found["key"]) && !is_kind_of_error(given, all.start(), value.start()) =>
+            {
                 let (from, to) = (value.start() - all.start(), value.end() - all.start());
                 format!("{}{STRUCK}{}", &whole[..from], &whole[to..])
             }
@@ -156,12 +188,49 @@ mod tests {
             format!("password: '{secret}'"),
             format!("java.io.IOException: GET https://h/f?X-Amz-Security-Token={secret}&a=1 failed"),
             format!("--conf spark.hadoop.fs.s3a.access.key={secret}"),
+            format!("cannot take the driver's token: {secret}"),
+            format!("cannot take the driver's token: not {secret}").replace("not ", "not-"),
+            format!("cannot take the driver's token: not allowed, token={secret}"),
+            format!("cannot take the driver's token: invalid{secret}"),
         ] {
             let shown = text(&given);
             assert!(!shown.contains(secret), "{given} -> {shown}");
             assert!(shown.contains(STRUCK), "{given} -> {shown}");
         }
         assert!(!text("the id is AKIAABCDEFGHIJKLMNOP.").contains("AKIAABCDEFGHIJKLMNOP"));
+    }
+
+    #[test]
+    fn kinds_of_errors_are_no_secrets_and_hide_none() {
+        use tms_core::{Error, ErrorKind};
+        for kind in [
+            ErrorKind::NotFound,
+            ErrorKind::AlreadyExists,
+            ErrorKind::Conflict,
+            ErrorKind::NotLeader,
+            ErrorKind::Fenced,
+            ErrorKind::Denied,
+            ErrorKind::Invalid,
+            ErrorKind::Unsupported,
+            ErrorKind::Unavailable,
+            ErrorKind::Unexpected,
+        ] {
+            let error = Error::new(kind, "take the driver's token");
+            let (alone, more) = (error.to_string(), error.with("tag", "x").caused_by("y").chain());
+            for given in [alone.clone(), more, format!("error=\"{alone}\""), format!("WARN error={alone}")] {
+                assert_eq!(text(&given), given);
+            }
+        }
+        // The same words are struck where no error says them.
+        for given in [
+            "token: not allowed",
+            "password: invalid",
+            "cannot log in with password=invalid",
+            "cannot log in, password: 'invalid'",
+            "cannot x\npassword: unexpected",
+        ] {
+            assert!(text(given).contains(STRUCK), "{given} -> {}", text(given));
+        }
     }
 
     #[test]

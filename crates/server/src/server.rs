@@ -1,6 +1,8 @@
 //! One server: the parts of an assembly, their tasks, and how they end.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,12 +17,14 @@ use tms_core::store::NodeRow;
 use tms_core::store::coalescer::{Coalescer, CoalescerLimits, CoalescerTask};
 use tms_core::wake::Wakes;
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::health::Probes;
 use crate::api::state::App;
+use crate::api::tables::ADVICE_AT_ONCE_MAX;
 use crate::assembly::{self, Backends};
 use crate::config::validate::{listen_address, path_rules, root_path};
 use crate::config::{Config, Loaded};
@@ -31,6 +35,8 @@ use crate::{api, http, metrics};
 const WRITER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Time for the leader's Services to end at shutdown.
 const NODE_TIME_MAX: Duration = Duration::from_secs(3);
+/// Bits of a file's mode that let others than its owner in.
+const MODE_OF_OTHERS: u32 = 0o077;
 /// Time for hand-overs that were taken to become durable at shutdown.
 const WRITES_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -76,6 +82,13 @@ impl Server {
     pub async fn assemble(loaded: &Loaded, clock: Arc<dyn Clock>) -> Result<Self, ServerError> {
         // The address first: a second server on one machine should say so before it waits for the store's lock.
         let listener = bind(&loaded.config).await?;
+        for (key, file) in secrets_for_others(&loaded.config) {
+            tracing::warn!(
+                key,
+                file = %file.display(),
+                "A file with a secret can be read by other users of this machine: `chmod 600` it if it is no mount."
+            );
+        }
         let backends = assembly::backends(&loaded.config, &clock).await?;
         Self::with_backends(loaded, listener, backends, clock)
     }
@@ -139,6 +152,7 @@ impl Server {
             clock,
             metrics: metrics::install()?,
             probes: Arc::new(Probes::default()),
+            advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
         };
         Ok(Self { address, listener, app, node, coalescer: coalescer_task })
     }
@@ -235,6 +249,20 @@ fn advertise_url(config: &Config, address: SocketAddr) -> String {
     given.map_or_else(|| format!("http://{address}"), |url| url.trim_end_matches('/').to_owned())
 }
 
+/// Returns the files of secrets that others than their owner may read. They are used all the same: what Kubernetes
+/// mounts is readable for all in its container.
+fn secrets_for_others(config: &Config) -> Vec<(&'static str, PathBuf)> {
+    let files = [
+        ("server.token_file", &config.server.token_file),
+        ("server.callback_key_file", &config.server.callback_key_file),
+    ];
+    let is_open = |file: &PathBuf| {
+        std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & MODE_OF_OTHERS != 0)
+    };
+    let named = files.into_iter().filter_map(|(key, file)| Some((key, file.clone()?)));
+    named.filter(|(_, file)| is_open(file)).collect()
+}
+
 fn guard(loaded: &Loaded, address: SocketAddr, url: &str) -> Guard {
     let authority = authority_of(url).unwrap_or_default().to_ascii_lowercase();
     let mut hosts: Vec<String> = loaded.config.server.hosts.iter().map(|h| h.to_ascii_lowercase()).collect();
@@ -269,4 +297,35 @@ fn default_name(address: SocketAddr) -> NodeName {
         host.chars().filter(|c| c.is_ascii_alphanumeric() || ".-_".contains(*c)).take(50).collect();
     let host = if plain.is_empty() { "localhost" } else { &plain };
     format!("{host}-{}", address.port()).parse().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_secrets_that_others_may_read_are_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let (token, key) = (folder.path().join("token"), folder.path().join("key"));
+        for file in [&token, &key] {
+            std::fs::write(file, "a-secret").unwrap();
+        }
+        let mut config = Config::default();
+        assert!(secrets_for_others(&config).is_empty());
+        config.server.token_file = Some(token.clone());
+        config.server.callback_key_file = Some(key.clone());
+        let set = |file: &PathBuf, mode| {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for (mode, is_found) in [(0o600, false), (0o400, false), (0o640, true), (0o644, true), (0o604, true)]
+        {
+            set(&token, mode);
+            set(&key, 0o600);
+            let found: Vec<_> = secrets_for_others(&config).into_iter().map(|(key, _)| key).collect();
+            assert_eq!(found == ["server.token_file"], is_found, "{mode:o}: {found:?}");
+            assert_eq!(found.is_empty(), !is_found);
+        }
+        set(&key, 0o644);
+        assert_eq!(secrets_for_others(&config).len(), 2);
+    }
 }

@@ -1,5 +1,7 @@
 //! What is fixed about the file.
 
+use std::time::Duration;
+
 /// Name of the store's file in the folder `store.path`.
 pub const FILE_NAME: &str = "tms.redb";
 
@@ -13,3 +15,9 @@ pub(crate) const FOLDER_MODE: u32 = 0o700;
 
 /// Mode of the file.
 pub(crate) const FILE_MODE: u32 = 0o600;
+
+/// Rest after the first error of the disk before a write is tried again; it doubles from error to error.
+pub(crate) const REST_FIRST: Duration = Duration::from_millis(100);
+
+/// Longest rest. After it a full disk that has room again is noticed; each trial makes redb check the file.
+pub(crate) const REST_MAX: Duration = Duration::from_secs(5);

@@ -8,7 +8,8 @@ use std::ops::Bound;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use bytes::Bytes;
 use redb::{
@@ -20,6 +21,8 @@ use tms_core::store::kv::{Batch, KeyRange, Keyspace, KvError, KvSnapshot, KvStor
 use tms_core::{Error, ErrorKind};
 
 use crate::config::{CACHE_BYTES, FILE_MODE, FILE_NAME, FOLDER_MODE};
+use crate::place::FileId;
+use crate::trouble::Trouble;
 
 const OPEN: &str = "open the store";
 
@@ -27,11 +30,14 @@ fn definition(keyspace: Keyspace) -> TableDefinition<'static, &'static [u8], &'s
     TableDefinition::new(keyspace.as_str())
 }
 
-/// One redb file. After an error of the disk redb refuses everything until the file is opened again, so the
-/// next call does that: a full disk heals without a restart of the server.
+/// One redb file. After an error of the disk redb refuses everything until the file is opened again, so a later
+/// call does that: a full disk heals without a restart of the server.
 pub struct RedbKv {
     file: PathBuf,
+    /// The file that was opened first: another one under its name has other rows.
+    id: FileId,
     database: RwLock<Option<Database>>,
+    trouble: Mutex<Trouble>,
 }
 
 impl std::fmt::Debug for RedbKv {
@@ -68,8 +74,25 @@ impl RedbKv {
             // redb would begin a new database in it, and all acknowledged work would be gone without a word.
             return Err(open_error(&file, KvError::Damaged("the file is empty".into())));
         }
+        let id = FileId::of(&file).map_err(|e| open_error(&file, of_io(e)))?;
         let database = open_database(&file).map_err(|e| refused(&file, e))?;
-        Ok(Self { file, database: RwLock::new(Some(database)) })
+        let kv = Self::of_database(file, id, database);
+        kv.check_place().map_err(|e| open_error(&kv.file, e))?;
+        Ok(kv)
+    }
+
+    fn of_database(file: PathBuf, id: FileId, database: Database) -> Self {
+        Self { file, id, database: RwLock::new(Some(database)), trouble: Mutex::default() }
+    }
+
+    /// Checks that the open file still stands under its name: what is written into one that was removed is gone with
+    /// this process, and another server may hold a new one by now.
+    fn check_place(&self) -> Result<(), KvError> {
+        self.id.check(&self.file).map_err(|lost| KvError::Unavailable(lost.into()))
+    }
+
+    fn trouble(&self) -> MutexGuard<'_, Trouble> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns the open database; opens it again when the last error closed it.
@@ -85,17 +108,31 @@ impl RedbKv {
 
     fn reopen(&self) -> Result<(), KvError> {
         let mut slot = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        if slot.is_none() {
-            tracing::warn!(file = %self.file.display(), "Opening the store again after a disk error.");
-            *slot = Some(open_database(&self.file).map_err(of_database)?);
+        if slot.is_some() {
+            return Ok(());
         }
-        Ok(())
+        self.trouble().may_open().map_err(resting)?;
+        let opened = self.check_place().and_then(|()| open_database(&self.file).map_err(of_database));
+        match opened {
+            Ok(database) => {
+                *slot = Some(database);
+                self.trouble().opened();
+                Ok(())
+            }
+            Err(error) => {
+                self.trouble().failed_to_open();
+                Err(error)
+            }
+        }
     }
 
     /// Closes the database when an error says that it serves no more.
     fn close_after(&self, error: &KvError) {
-        if matches!(error, KvError::Unavailable(_)) {
-            *self.database.write().unwrap_or_else(PoisonError::into_inner) = None;
+        if let KvError::Unavailable(cause) = error {
+            let mut slot = self.database.write().unwrap_or_else(PoisonError::into_inner);
+            if slot.take().is_some() {
+                self.trouble().closed(&self.file, cause);
+            }
         }
     }
 
@@ -127,7 +164,17 @@ impl OrderedKv for RedbKv {
     }
 
     fn commit(&self, batch: &Batch) -> Result<(), KvError> {
-        self.try_commit(batch).inspect_err(|e| self.close_after(e))
+        self.trouble().may_write().map_err(resting)?;
+        let lost = self.id.check(&self.file).err();
+        self.trouble().placed(&self.file, lost.as_deref());
+        if let Some(lost) = lost {
+            // The file stays open: what is in it can still be read, and saved by hand.
+            return Err(KvError::Unavailable(lost.into()));
+        }
+        self.try_commit(batch).inspect_err(|e| self.close_after(e))?;
+        self.trouble().wrote(&self.file);
+        // Again, before anybody is told that it is durable.
+        self.check_place()
     }
 }
 
@@ -232,7 +279,8 @@ fn create_draft(draft: &Path) -> Result<(), Error> {
     options.write(true).create(true).truncate(true).mode(FILE_MODE).open(draft).map_err(whole)?;
     let database = builder().create(draft).map_err(|e| refused(draft, e))?;
     create_tables(&database).map_err(|e| open_error(draft, e))?;
-    let kv = RedbKv { file: draft.to_owned(), database: RwLock::new(Some(database)) };
+    let id = FileId::of(draft).map_err(whole)?;
+    let kv = RedbKv::of_database(draft.to_owned(), id, database);
     KvStore::open_blocking(Arc::new(kv))?;
     Ok(())
 }
@@ -295,6 +343,11 @@ fn open_error(file: &Path, error: KvError) -> Error {
 
 fn closed() -> KvError {
     KvError::Unavailable("the file was closed after an error of the disk".into())
+}
+
+fn resting(wait: Duration) -> KvError {
+    let text = format!("the disk failed before: the file is tried again in {} ms", wait.as_millis());
+    KvError::Unavailable(text.into())
 }
 
 fn of_io(error: std::io::Error) -> KvError {

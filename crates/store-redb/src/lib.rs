@@ -4,6 +4,8 @@
 
 mod config;
 mod kv;
+mod place;
+mod trouble;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ pub(crate) fn run(env: &Environment, repo: &Repo, arguments: &Arguments) -> Resu
     let libtest = Libtest { filter: arguments.filter.clone(), faults: Some(releases.join(",")) };
     let mut counts = Counts::default();
     if arguments.filter.is_none() {
-        counts += job_tests(repo, &components, &releases)?;
+        counts += job_tests(repo, &components, &releases, &[])?;
     }
     for program in programs.iter().filter(|program| program.package == super::test::E2E) {
         counts += real_spark(repo, &components, program, &libtest)?;

@@ -154,7 +154,7 @@ impl Plan<'_> {
             self.stage(&name, || real_spark(repo, components, program, &libtest))?;
         }
         if self.arguments.filter.is_none() {
-            self.stage("Spark job", || job_tests(repo, components, &JOB_RELEASES))?;
+            self.stage("Spark job", || job_tests(repo, components, &JOB_RELEASES, &["--smoke"]))?;
             self.stage("quick start", || quickstart::for_test(env, repo).map(|()| Counts::ONE_PASSED))?;
         }
         Ok(())
@@ -196,14 +196,19 @@ impl Plan<'_> {
 }
 
 /// The job against a fake TMS: real Spark, real bundles, no server.
-pub(crate) fn job_tests(repo: &Repo, components: &Components, releases: &[&str]) -> Result<Counts> {
+pub(crate) fn job_tests(
+    repo: &Repo,
+    components: &Components,
+    releases: &[&str],
+    more: &[&str],
+) -> Result<Counts> {
     let tools = &components.tools;
     let mut python = tools.command(&tools.python);
     python.current_dir(&repo.root).arg("-u").arg(repo.root.join(JOB_TESTS));
     python.arg("--spark-home").arg(&tools.spark_home).arg("--python").arg(&tools.python);
     python.arg("--bundles").arg(&components.bundles).arg("--jar").arg(&components.job_jar);
     python.arg("--tables").arg(repo.target.join("job-tests"));
-    python.args(releases.iter().flat_map(|release| ["--release", release]));
+    python.args(releases.iter().flat_map(|release| ["--release", release])).args(more);
     let mut counts = None;
     let status = stream(marks::mark(&mut python), REAL_SPARK_LIMIT, |_, line| {
         println!("{line}");

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_hudi::inspect::{Report, report};
 use tms_hudi::{ErrorKind, HudiTable, LocalListing};
 
@@ -16,6 +17,7 @@ use crate::table::{Facts, Rows};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path of the table, or of a metadata table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     path: String,
 }
 
@@ -116,6 +118,23 @@ fn text(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kind_of_an_error_picks_the_exit_code() {
+        let code =
+            |kind| failure_of(&tms_hudi::Error::new(kind, "list the folder", "/t/.hoodie", "no")).code();
+        assert_eq!(code(ErrorKind::NotFound), 3);
+        assert_eq!(code(ErrorKind::PermissionDenied), 5);
+        for kind in [
+            ErrorKind::Corrupt,
+            ErrorKind::Unreachable,
+            ErrorKind::Unsupported,
+            ErrorKind::TooLarge,
+            ErrorKind::NotReadableYet,
+        ] {
+            assert_eq!(code(kind), 1, "{kind:?}");
+        }
+    }
 
     #[test]
     fn only_relative_paths_are_changed() {

@@ -22,7 +22,7 @@ pub(crate) enum Command {
     List(list::Arguments),
     /// Shows one table with what is live on it.
     Show(show::Arguments),
-    /// Registers a table, or replaces its settings.
+    /// Registers a table, or changes its settings.
     Register(register::Arguments),
     /// Forgets a table with its instances.
     Remove(remove::Arguments),

@@ -11,7 +11,7 @@ use crate::support::tms_with;
 fn table(folder: &Path) {
     let hoodie = folder.join(".hoodie");
     fs::create_dir_all(&hoodie).unwrap();
-    let properties = "hoodie.table.name=odd name\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.version=6\n\
+    let properties = "hoodie.table.name=odd name\nhoodie.table.type=MERGE_ON_READ\nhoodie.table.checksum=1\nhoodie.table.version=6\n\
                       hoodie.timeline.layout.version=1\n";
     fs::write(hoodie.join("hoodie.properties"), properties).unwrap();
     for name in ["20260101000000001.deltacommit.requested", "20260101000000001.deltacommit.inflight"] {
@@ -51,6 +51,20 @@ fn a_plan_that_cannot_be_read_is_shown_and_told() {
     let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(report["pending"][0]["instant"], "20260101000000002");
     assert!(said.err.contains("20260101000000002.compaction.requested"), "{said:?}");
+}
+
+#[test]
+fn a_folder_that_may_not_be_read_ends_with_5() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    table(dir.path());
+    let hoodie = dir.path().join(".hoodie");
+    fs::set_permissions(&hoodie, fs::Permissions::from_mode(0o000)).unwrap();
+    // Nothing is denied to root.
+    let is_denied = fs::read_dir(&hoodie).is_err();
+    let said = tms_with(&[], &["inspect", dir.path().to_str().unwrap()]);
+    fs::set_permissions(&hoodie, fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(said.code, if is_denied { 5 } else { 0 }, "{said:?}");
 }
 
 #[test]

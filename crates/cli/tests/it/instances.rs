@@ -1,8 +1,12 @@
 //! `tms instance`.
 
+use std::time::Duration;
+
+use serde_json::json;
+use tms_core::clock::{Clock, SystemClock};
 use tms_core::model::action::Action;
 
-use crate::support::Running;
+use crate::support::{Running, canned_server, silent_server, tms_with};
 
 const T1: &str = "20260101000000001";
 const T2: &str = "20260101000000002";
@@ -58,6 +62,53 @@ async fn a_wait_beyond_its_limit_ends_with_124() {
     let said = server.tms(&add).await;
     assert_eq!(said.code, 124, "{said:?}");
     assert!(said.err.contains("queue"), "it does not say what it waits for: {said:?}");
+    server.stop().await;
+}
+
+#[test]
+fn a_server_that_never_answers_does_not_outlast_the_limit() {
+    let (url, _listener) = silent_server();
+    let clock = SystemClock::default();
+    let id = "01890000-0000-7000-8000-000000000000";
+    for args in [
+        vec!["instance", "add", "/t", "--action", "compaction", "--instant", T1],
+        vec!["instance", "cancel", id],
+        vec!["instance", "retry", id],
+        vec!["table", "look", "/t"],
+    ] {
+        let started = clock.monotonic();
+        let all = [args.as_slice(), &["--wait", "--timeout", "500ms"]].concat();
+        let said = tms_with(&[("TMS_URL", &url)], &all);
+        assert_eq!(said.code, 124, "{args:?} {said:?}");
+        // Far below the time-out of a single call; the machine may be busy.
+        assert!(clock.monotonic() - started < Duration::from_secs(30), "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_wait_forgives_a_server_that_is_busy_for_a_moment() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/b", Action::Compaction, T1);
+    let add = ["instance", "add", "/data/b", "--action", "compaction", "--instant", T1, "-o", "json"];
+    let (added, ()) = tokio::join!(server.tms(&add), server.complete("/data/b", Action::Compaction, T1));
+    let id = added.json()["id"].as_str().unwrap().to_owned();
+    let show = ["instance", "show", &id, "-o", "json"];
+    let ended = server.until(&show, |i| i["state"] == "succeeded").await;
+    let busy =
+        json!({"status": 503, "code": "unavailable", "title": "Service Unavailable", "detail": "no room"});
+    let answers = vec![(200, added.json()), (503, busy.clone()), (503, busy.clone()), (200, ended)];
+    let (url, thread) = canned_server(answers);
+    let wait = [&add[..], &["--wait", "--timeout", "60s"]].concat();
+    let run = |args: Vec<&str>| tms_with(&[("TMS_URL", &url)], &args);
+    let said = run(wait);
+    assert_eq!(said.json()["state"], "succeeded", "{said:?}");
+    thread.join().unwrap();
+    // Without a wait it is a refusal.
+    let (url, thread) = canned_server(vec![(503, busy)]);
+    let said = tms_with(&[("TMS_URL", &url)], &show);
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("no room"), "{said:?}");
+    thread.join().unwrap();
     server.stop().await;
 }
 

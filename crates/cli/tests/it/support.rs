@@ -1,5 +1,6 @@
 //! A server in the test's process, with tables and an engine under the test's control, and the program beside it.
 
+use std::io::{BufRead, Read, Write};
 use std::process::{Command, Output};
 use std::sync::Arc;
 use std::time::Duration;
@@ -130,6 +131,47 @@ impl Running {
         let tag = self.engine.tags().pop().unwrap();
         self.engine.end(&tag, "exit 0");
     }
+}
+
+/// A server that takes connections and never answers. It lasts as long as what is returned.
+pub(crate) fn silent_server() -> (String, std::net::TcpListener) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    (format!("http://{}", listener.local_addr().unwrap()), listener)
+}
+
+/// A server that gives these answers, one for each request, whatever is asked.
+pub(crate) fn canned_server(answers: Vec<(u16, Value)>) -> (String, std::thread::JoinHandle<()>) {
+    let (url, listener) = silent_server();
+    let serve = move || {
+        for (status, body) in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            read_request(&mut stream);
+            let body = body.to_string();
+            let kind = if status < 400 { "application/json" } else { "application/problem+json" };
+            let head = format!(
+                "HTTP/1.1 {status} X\r\ncontent-type: {kind}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
+            stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        }
+    };
+    (url, std::thread::spawn(serve))
+}
+
+fn read_request(stream: &mut std::net::TcpStream) {
+    let mut reader = std::io::BufReader::new(stream);
+    let mut n_body = 0;
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            n_body = n.trim().parse().unwrap();
+        }
+    }
+    reader.read_exact(&mut vec![0; n_body]).unwrap();
 }
 
 pub(crate) fn base_path(text: &str) -> BasePath {

@@ -1,5 +1,6 @@
 //! `tms table`.
 
+use serde_json::json;
 use tms_core::model::action::Action;
 
 use crate::support::{Running, base_path};
@@ -40,6 +41,92 @@ async fn register_with_look_says_what_would_run_and_what_is_unsafe() {
         text.contains("locked") && text.contains("hoodie.memory.merge.max.size=1024") && text.contains(T),
         "{text}"
     );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_flag_that_is_not_given_keeps_what_the_table_has() {
+    let server = Running::start(&[]).await;
+    server.timelines.table(&base_path("/data/s"), |_| {});
+    let register = |flags: &'static [&'static str]| {
+        let server = &server;
+        async move {
+            let all = [&["table", "register", "/data/s", "-o", "json"], flags].concat();
+            server.tms(&all).await.json()["settings"].clone()
+        }
+    };
+    let first = register(&[
+        "--concurrency",
+        "locked",
+        "--foreign-grace",
+        "120500ms",
+        "--option",
+        "hoodie.memory.merge.max.size=1",
+    ])
+    .await;
+    assert_eq!((&first["concurrency"], &first["foreign_grace_secs"]), (&json!("locked"), &json!(121)));
+    assert_eq!(register(&["--look"]).await, first);
+    let more =
+        register(&["--priority", "-2", "--queue", "etl", "--option", "hoodie.parquet.max.file.size=2"]).await;
+    assert_eq!((&more["concurrency"], &more["priority"]), (&json!("locked"), &json!(-2)));
+    assert_eq!(more["hudi_options"].as_object().unwrap().len(), 2);
+    let text = server.tms(&["table", "show", "/data/s"]).await.out;
+    let fact = |key: &str, value: &str| {
+        text.lines().any(|l| l.strip_prefix(key).is_some_and(|rest| rest.trim() == value))
+    };
+    assert!(fact("queue", "etl") && fact("priority", "-2") && fact("foreign grace", "2m 1s"), "{text}");
+    assert_eq!(
+        register(&["--replace", "--concurrency", "exclusive"]).await,
+        json!({"concurrency": "exclusive"})
+    );
+    assert_eq!(register(&["--replace"]).await, json!({}));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_would_lose_data_or_never_run_is_refused() {
+    let server = Running::start(&[]).await;
+    for (flags, hint) in [
+        (["--foreign-grace", "900ms"], "120 s"),
+        (["--foreign-grace", "0s"], "120 s"),
+        (["--actions", "compaction,logcompaction"], "no procedure"),
+    ] {
+        let said = server.tms(&[&["table", "register", "/data/q"], &flags[..]].concat()).await;
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains(hint), "{said:?}");
+    }
+    let add = ["instance", "add", "/data/q", "--action", "logcompaction", "--instant", T];
+    let said = server.tms(&add).await;
+    assert!(said.code == 1 && said.err.contains("no procedure"), "{said:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_table_that_cannot_be_read_is_registered_and_told() {
+    let server = Running::start(&[]).await;
+    server.timelines.table(&base_path("/data/n"), |t| t.is_unreadable = true);
+    let said = server.tms(&["table", "register", "/data/n", "--look"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("registered, but it cannot be read: "), "{said:?}");
+    assert!(said.out.contains("file:/data/n"), "{said:?}");
+    let said = server.tms(&["table", "register", "/data/n", "--look", "-o", "json"]).await;
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!((said.code, &shown["advice"], &shown["is_registered"]), (1, &json!(null), &json!(true)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_name_forges_no_row() {
+    let server = Running::start(&[]).await;
+    let name = "x\ny FAKE ROW\tz";
+    let body = json!({"commitTime": "20260101000000000", "tableName": name, "basePath": "/data/x"});
+    let url = format!("{}/v1/hoodie/callback", server.url);
+    assert!(reqwest::Client::new().post(url).json(&body).send().await.unwrap().status().is_success());
+    let list = server.tms(&["table", "list"]).await.out;
+    assert_eq!(list.lines().count(), 2, "{list}");
+    assert!(list.contains("x\\ny FAKE ROW\\tz"), "{list}");
+    let shown = server.tms(&["table", "show", "/data/x"]).await.out;
+    assert!(shown.contains("x\\ny FAKE ROW\\tz"), "{shown}");
     server.stop().await;
 }
 

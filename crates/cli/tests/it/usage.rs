@@ -10,6 +10,12 @@ fn a_wrong_command_line_ends_with_2() {
         vec!["nonsense"],
         vec!["instance", "show"],
         vec!["instance", "list", "--limit", "x"],
+        vec!["instance", "list", "--limit", "0"],
+        vec!["instance", "list", "--limit", "-1"],
+        vec!["table", "list", "--limit", "1001"],
+        vec!["instance", "show", ""],
+        vec!["table", "show", ""],
+        vec!["inspect", ""],
         vec!["instance", "add", "/t", "--action", "clean", "--timeout", "5s"],
         vec!["--server", "no-address", "node", "list"],
         vec!["--token-file", "/nowhere/token", "node", "list"],
@@ -103,7 +109,12 @@ async fn a_token_comes_from_a_file_or_the_environment_and_is_never_said() {
 #[tokio::test]
 async fn queues_and_nodes_are_shown_to_people_and_programs() {
     let server = Running::start(&[("server.node_name", "n1")]).await;
-    assert_eq!(server.tms(&["queue", "pause", "etl"]).await.code, 0);
+    let slip = server.tms(&["queue", "resume", "etl"]).await;
+    assert_eq!(slip.code, 3, "{slip:?}");
+    let new = server.tms(&["queue", "pause", "etl"]).await;
+    assert!(new.code == 0 && new.err.contains("etl is a new queue"), "{new:?}");
+    let known = server.tms(&["queue", "pause", "etl"]).await;
+    assert!(known.code == 0 && known.err.is_empty(), "{known:?}");
     let queues = server.tms(&["queue", "list", "-o", "json"]).await.json();
     assert_eq!(queues.as_array().unwrap().len(), 2);
     assert_eq!((queues[1]["name"].clone(), queues[1]["is_paused"].clone()), (json!("etl"), json!(true)));

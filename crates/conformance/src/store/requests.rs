@@ -51,6 +51,20 @@ pub async fn last_spelling_is_kept(h: &impl StoreHarness) {
     }
 }
 
+/// what told of a table last is kept
+pub async fn last_trigger_is_kept(h: &impl StoreHarness) {
+    let store = h.store();
+    for trigger in [Trigger::Callback, Trigger::Client, Trigger::Api] {
+        store.accept(&[HandOver { trigger, ..hand_over("t") }]).await.unwrap();
+        let record = store.get_table(table_id("t")).await.unwrap().unwrap();
+        assert_eq!(record.touch.trigger, Some(trigger));
+    }
+    // A registration that asks for no look tells of no work.
+    store.accept(&[HandOver { touch: false, ..hand_over("t") }]).await.unwrap();
+    let record = store.get_table(table_id("t")).await.unwrap().unwrap();
+    assert_eq!(record.touch.trigger, Some(Trigger::Api));
+}
+
 /// a named instant becomes one hinted instance
 pub async fn named_instant_becomes_hinted(h: &impl StoreHarness) {
     let store = h.store();

@@ -31,7 +31,7 @@ use crate::model::id::{EngineName, InstanceId, QueueName, TableId};
 use crate::model::instance::{Instance, InstanceState};
 
 pub use self::choose::{Choice, Chosen};
-pub use self::engine::{EngineLimit, Limits, engine_for};
+pub use self::engine::{EngineLimit, Limits, engine_for, no_engine_for};
 pub use self::order::PASSED_OVER_MAX;
 pub use self::why::{WaitCause, WaitsFor};
 
@@ -298,6 +298,13 @@ impl Board {
     #[must_use]
     pub fn next_due(&self, now: Timestamp) -> Option<Timestamp> {
         self.due.first().map(|(at, _)| (*at).max(now))
+    }
+
+    /// Returns pending instances whose time lies after `at`, the farthest first, at most `limit`.
+    #[must_use]
+    pub fn due_after(&self, at: Timestamp, limit: usize) -> Vec<InstanceId> {
+        let is_after = |(due, _): &&(Timestamp, InstanceId)| *due > at;
+        self.due.iter().rev().take_while(is_after).take(limit).map(|(_, id)| *id).collect()
     }
 
     fn enter_indexes(&mut self, instance: &Instance) {

@@ -6,10 +6,9 @@ use crate::clock::Timestamp;
 use crate::decision::job_options::LOCK_LINES;
 use crate::model::action::{Action, Instant};
 use crate::model::attempt::Expected;
-use crate::model::id::InstanceId;
-use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
+use crate::model::instance::{Instance, ParkReason, WaitReason};
 use crate::model::policy::{Concurrency, Effective, TakeOver};
-use crate::model::table::{LookState, TableRecord};
+use crate::model::table::LookState;
 use crate::timeline::{Overtaken, Sight};
 
 /// Table versions that TMS acts on.
@@ -43,6 +42,8 @@ pub struct Asked<'a> {
     pub overtaken: Option<&'a Overtaken>,
     /// Newest sign of life of whoever runs an inflight.
     pub sign: Option<Timestamp>,
+    /// For how long that sign has been the newest, on the monotonic clock of this term; unset outside the leader.
+    pub sign_stood: Option<Duration>,
     /// When the lock file was written.
     pub lock_since: Option<Timestamp>,
     /// Writes under way without a heartbeat.
@@ -60,6 +61,8 @@ pub enum Verdict {
     Completed,
     /// It does not stand on the timeline.
     Missing,
+    /// Its action is not handed over any more.
+    NotHandedOver,
     /// Hold it.
     Park(ParkReason, String),
     /// Somebody else seems to run it.
@@ -81,33 +84,15 @@ pub fn check(asked: &Asked<'_>) -> Verdict {
     if is_missing {
         return Verdict::Missing;
     }
+    let action = asked.instance.key.action;
+    if !asked.instance.is_asked_for && !asked.effective.actions.contains(&action) {
+        return Verdict::NotHandedOver;
+    }
     table_allows(asked)
         .or_else(|| plan_allows(asked))
         .or_else(|| concurrency_allows(asked))
         .or_else(|| overtaking_allows(asked))
         .unwrap_or_else(|| runner_allows(asked))
-}
-
-/// A writer that betrayed itself as not locked holds every locked job of its table until a person has said so, also while
-/// no write of it runs. Returns what was seen of it.
-#[must_use]
-pub fn held_by_writer<'a>(
-    record: &TableRecord,
-    effective: &Effective,
-    own: InstanceId,
-    live: impl IntoIterator<Item = &'a Instance>,
-) -> Option<&'a str> {
-    if effective.concurrency != Some(Concurrency::Locked) {
-        return None;
-    }
-    live.into_iter().filter(|other| other.id != own).find_map(|other| match &other.state {
-        InstanceState::Parked { reason: ParkReason::UnlockedWriter, since, detail }
-            if record.table.acknowledged_at.is_none_or(|at| at <= *since) =>
-        {
-            Some(detail.as_str())
-        }
-        _ => None,
-    })
 }
 
 fn is_completed(asked: &Asked<'_>) -> bool {
@@ -165,6 +150,9 @@ fn concurrency_allows(asked: &Asked<'_>) -> Option<Verdict> {
             ),
         )),
         Some(Concurrency::Locked) => {
+            if let Some(seen) = open_unlocked_writer(asked.look, asked.acknowledged_at) {
+                return Some(Verdict::Park(ParkReason::UnlockedWriter, seen.to_owned()));
+            }
             if !asked.unlocked_writes.is_empty() {
                 let writes = asked.unlocked_writes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
                 return Some(Verdict::Park(
@@ -178,6 +166,13 @@ fn concurrency_allows(asked: &Asked<'_>) -> Option<Verdict> {
         }
         _ => None,
     }
+}
+
+/// What betrayed a writer as not locked, while nobody has said that it is locked now.
+#[must_use]
+pub fn open_unlocked_writer(look: &LookState, acknowledged_at: Option<Timestamp>) -> Option<&str> {
+    let seen = look.unlocked_writer.as_ref()?;
+    acknowledged_at.is_none_or(|at| at <= seen.since).then_some(seen.reason.as_str())
 }
 
 /// A lock that is older than an ordinary commit and not past its expiry stops every job: nothing is submitted.
@@ -226,14 +221,20 @@ fn runner_allows(asked: &Asked<'_>) -> Verdict {
     foreign(asked, &plan.instant)
 }
 
+/// Tells whether work that stands on the timeline under this instant was begun by attempts of this instance.
+#[must_use]
+pub fn explains(instance: &Instance, instant: &Instant) -> bool {
+    let taken = instance.attempt.as_ref().and_then(|attempt| attempt.takes.as_ref());
+    instance.has_called && (instance.key.instant.as_ref() == Some(instant) || taken == Some(instant))
+}
+
 /// One call executes every pending clean, so those of others count too.
 fn clean_allows(asked: &Asked<'_>) -> Verdict {
     let instance = asked.instance;
     let own = instance.key.instant.as_ref();
     let pending: Vec<_> = asked.sight.pending.iter().filter(|p| p.action == Action::Clean).collect();
-    let is_explained = |instant| own == Some(instant) && instance.has_called;
-    let verdict = match pending.iter().find(|p| !is_explained(&p.instant)) {
-        None if own.is_some() => return Verdict::Go(Expected::InflightOfOurs),
+    let verdict = match pending.iter().find(|p| !explains(instance, &p.instant)) {
+        None if own.is_some() || !pending.is_empty() => return Verdict::Go(Expected::InflightOfOurs),
         None => return Verdict::Go(Expected::None),
         Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
         Some(plan) => foreign(asked, &plan.instant),
@@ -275,7 +276,9 @@ fn foreign(asked: &Asked<'_>, instant: &Instant) -> Verdict {
         .find(|u| u.action == asked.instance.key.action && u.instant == *instant)
         .map(|u| u.since);
     let Some(last) = asked.sign.or(first_seen) else { return Verdict::WaitForeign(None) };
-    let silence = (asked.now - last).to_std().unwrap_or_default();
+    // Two clocks: a jump of the wall clock, or a storage with another, is no silence.
+    let by_wall = (asked.now - last).to_std().unwrap_or_default();
+    let silence = asked.sign_stood.map_or(by_wall, |stood| by_wall.min(stood));
     if silence < asked.effective.foreign_grace {
         return Verdict::WaitForeign(asked.sign);
     }

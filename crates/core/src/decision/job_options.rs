@@ -1,6 +1,7 @@
 //! The Hudi options of a job: the lines that hold for every job, the lock lines, and the table's own, each checked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use crate::decision::check::{LOCK_EXPIRE_KEY, LOCK_EXPIRE_MINUTES};
 use crate::model::action::Action;
@@ -10,9 +11,12 @@ use crate::model::table::TableFacts;
 /// Longest value of an option, in bytes.
 pub const VALUE_BYTES_MAX: usize = 512;
 
+/// Start of the keys of lock providers; they go with the jobs of `locked` tables only.
+pub const LOCK_PREFIX: &str = "hoodie.write.lock.";
+
 /// Keys that people may set, by prefix. Hudi's own names.
-const ALLOWED_PREFIXES: [&str; 9] = [
-    "hoodie.write.lock.",
+pub const ALLOWED_PREFIXES: [&str; 9] = [
+    LOCK_PREFIX,
     "hoodie.clean.",
     "hoodie.cleaner.",
     "hoodie.compaction.",
@@ -59,6 +63,12 @@ pub struct BadOption {
     pub why: String,
 }
 
+impl fmt::Display for BadOption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.why)
+    }
+}
+
 /// Checks one option of the configuration.
 ///
 /// # Errors
@@ -103,7 +113,7 @@ pub fn job_options(
             Action::Clean => key.starts_with("hoodie.compaction.") || key.starts_with("hoodie.clustering."),
             _ => key.starts_with("hoodie.clean.") || key.starts_with("hoodie.cleaner."),
         };
-        let is_lock = key.starts_with("hoodie.write.lock.");
+        let is_lock = key.starts_with(LOCK_PREFIX);
         if !is_for_other && (is_locked || !is_lock) {
             options.insert(key.clone(), value.clone());
         }

@@ -33,6 +33,8 @@ pub struct Context {
     pub within_submit_grace: bool,
     /// The settle time since the end was first seen is over, or the engine says that all containers are gone.
     pub is_settled: bool,
+    /// The table could not be read for so long that its slot is not kept for the verdict.
+    pub is_lost: bool,
     /// The driver spoke within `heartbeat_silence`.
     pub heard_recently: bool,
     /// The driver said that it ends.
@@ -145,14 +147,33 @@ pub fn judge(situation: &Situation) -> Judgement {
     } else {
         without_holder(situation, &mut steps);
     }
-    if situation.timeline == TimelineSays::Unreadable && steps.iter().any(|step| step.is_verdict()) {
-        steps.retain(|step| !step.is_verdict());
-        steps.push(Step::ShowUnreadable);
+    if situation.timeline == TimelineSays::Unreadable {
+        without_verdict(situation, &mut steps);
     }
     if steps.is_empty() {
         steps.push(Step::Stay);
     }
     Judgement { steps }
+}
+
+/// An unreadable timeline says nothing of the instance. That the attempt is over rests on other proof, and frees the slot of
+/// a table that stays unreadable: one that was dropped must not keep it. Before that the verdict is worth the wait.
+fn without_verdict(s: &Situation, steps: &mut Vec<Step>) {
+    let closing = steps.iter().copied().find(|step| step.frees_slot());
+    let is_parked = steps.iter().any(|step| matches!(step, Step::Park(_)));
+    if !steps.iter().any(|step| step.is_verdict()) {
+        return;
+    }
+    steps.retain(|step| !step.is_verdict());
+    match (closing, s.standing) {
+        (Some(closing), Standing::Live) if !is_parked && s.context.is_lost => {
+            steps.extend([closing, end_of(s, InstanceEnd::Unread)]);
+        }
+        (Some(closing), Standing::Succeeding) if s.context.is_lost => {
+            steps.extend([closing, Step::End(InstanceEnd::Succeeded)]);
+        }
+        _ => steps.push(Step::ShowUnreadable),
+    }
 }
 
 /// Returns what a pending or vanished plan means once its attempt is over.
@@ -192,7 +213,10 @@ fn without_holder(s: &Situation, steps: &mut Vec<Step>) {
         EngineSays::AbsentNoProof | EngineSays::AbsentProven => {
             steps.extend([Step::Revoke, end_of(s, InstanceEnd::StillPending)]);
         }
-        EngineSays::Unreachable if s.cancel_asked => steps.push(Step::StopByHeartbeat),
+        // Whatever the engine would say: a driver that comes later gets no leave.
+        EngineSays::Unreachable if s.cancel_asked => {
+            steps.extend([Step::Revoke, Step::End(InstanceEnd::Cancelled)]);
+        }
         EngineSays::Unreachable => {}
     }
 }
@@ -290,11 +314,11 @@ fn ended(s: &Situation, steps: &mut Vec<Step>) {
     }
     match s.timeline {
         TimelineSays::NotLooked => steps.push(Step::LookNow),
-        TimelineSays::Unreadable => steps.push(Step::ShowUnreadable),
         TimelineSays::Missing => {}
         _ if s.is_over() || (!s.may_touch() && s.context.is_settled) => {
             steps.extend([s.proof(), end_of(s, InstanceEnd::StillPending)]);
         }
+        TimelineSays::Unreadable => steps.push(Step::ShowUnreadable),
         _ => steps.push(Step::AwaitSettle),
     }
 }

@@ -29,6 +29,10 @@ pub fn leave_allowed(verdict: &Verdict, expected: Expected) -> Result<(), NoLeav
         Verdict::Missing => {
             Err(NoLeave { reason: "missing", detail: "the instant is not on the timeline".to_owned() })
         }
+        Verdict::NotHandedOver => Err(NoLeave {
+            reason: "not_handed_over",
+            detail: "the action is not handed over any more".to_owned(),
+        }),
         Verdict::Park(reason, detail) => Err(NoLeave { reason: reason.as_str(), detail: detail.clone() }),
         Verdict::WaitForeign(_) => {
             Err(NoLeave { reason: "foreign_runner", detail: "somebody else runs the instant".to_owned() })

@@ -85,6 +85,8 @@ pub fn reconcile(seen: &Seen<'_>) -> Reconciled {
     out.state.looked_at = Some(seen.now);
     out.state.trouble = None;
     out.state.facts = Some(seen.sight.facts.clone());
+    out.state.name.clone_from(&seen.sight.name);
+    out.state.database.clone_from(&seen.sight.database);
     out.state.lock_since = seen.lock_since;
     damage(seen, &mut out);
     let live_keys: BTreeSet<&InstanceKey> = seen.live.iter().map(|i| &i.key).collect();
@@ -108,6 +110,11 @@ fn damage(seen: &Seen<'_>, out: &mut Reconciled) {
         && acknowledged.is_some_and(|at| at > damage.since)
     {
         out.state.damage = None;
+    }
+    if let Some(seen_then) = &out.state.unlocked_writer
+        && acknowledged.is_some_and(|at| at > seen_then.since)
+    {
+        out.state.unlocked_writer = None;
     }
     for ((action, instant), files) in &seen.sight.completed {
         if *files < 2 || out.state.damage_seen.contains(instant) {
@@ -143,19 +150,23 @@ fn pending_plan(seen: &Seen<'_>, plan: &PlanSeen, live: &BTreeSet<&InstanceKey>,
             Change::Reopen { take_over: false },
             "the plan is pending again".to_owned(),
         )),
-        Some((instance, InstanceState::Succeeded)) => out.changes.push((
-            instance.clone(),
-            Change::Reopen { take_over: false },
-            "the plan is pending although it was completed once".to_owned(),
-        )),
+        Some((instance, InstanceState::Succeeded)) => {
+            // Held by the damage that is noted with it.
+            let reason = format!(
+                "the {} {} was completed and is pending again: somebody rolled it back",
+                plan.action, plan.instant
+            );
+            if !out.state.damage_seen.contains(&plan.instant) {
+                out.state.damage_seen.push(plan.instant.clone());
+                out.state.damage = Some(Damage { reason: reason.clone(), since: seen.now });
+            }
+            out.changes.push((instance.clone(), Change::Reopen { take_over: false }, reason));
+        }
         Some(_) => {}
         None if out.create.len() >= NEW_PER_LOOK_MAX => out.has_more = true,
         None => {
             let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
-            let mut instance = Instance::new(key, state, Trigger::Heartbeat, seen.now);
-            if seen.record.touch.touch > seen.record.look.looked {
-                instance.trigger = Trigger::Callback;
-            }
+            let mut instance = Instance::new(key, state, trigger(seen.record), seen.now);
             instance.plan = size_of(plan);
             dress(seen, &mut instance);
             out.create.push(instance);
@@ -163,10 +174,23 @@ fn pending_plan(seen: &Seen<'_>, plan: &PlanSeen, live: &BTreeSet<&InstanceKey>,
     }
 }
 
+/// What made the look that found a plan.
+fn trigger(record: &TableRecord) -> Trigger {
+    if record.touch.touch > record.look.looked {
+        // Rows of older builds do not tell; nearly every touch is a callback.
+        return record.touch.trigger.unwrap_or(Trigger::Callback);
+    }
+    if record.table.is_registered && record.look.looked_at.is_none() {
+        // Registered without a touch: its first look is the registration's.
+        return Trigger::Api;
+    }
+    Trigger::Heartbeat
+}
+
 /// Gives a new instance what its table's settings say.
 fn dress(seen: &Seen<'_>, instance: &mut Instance) {
     instance.priority = seen.effective.priority;
-    instance.queue = seen.record.table.settings.queue.clone().unwrap_or_default();
+    instance.queue.clone_from(&seen.effective.queue);
 }
 
 fn unserved(seen: &Seen<'_>, out: &mut Reconciled) {
@@ -211,7 +235,7 @@ fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
     }
     if let Some(plan) = seen.sight.pending(action, instant) {
         let is_handed_over = seen.effective.actions.contains(&action);
-        if !is_handed_over && instance.trigger != Trigger::Api {
+        if !is_handed_over && !instance.is_asked_for {
             change(
                 Change::End(Ending::Obsolete, "the action is not handed over".to_owned()),
                 "the action is not handed over",
@@ -254,7 +278,8 @@ fn is_waiting_unreadable(seen: &Seen<'_>, instance: &Instance) -> bool {
 
 /// Since when an instant is missed. The time during which the table could not be read does not count for a named one.
 fn missed_since(seen: &Seen<'_>, instance: &Instance) -> Option<Timestamp> {
-    let since = instance.missed_since?;
+    // A time that a clock stored before it was set back: the grace begins now.
+    let since = instance.missed_since?.min(seen.now);
     match &seen.record.look.trouble {
         Some(trouble) if instance.state == InstanceState::Hinted => {
             Some(since + (seen.now - trouble.since.max(since)))

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
+
+use crate::clock::Timestamp;
 use crate::model::policy::RetryPolicy;
 
 /// Widest deviation of a wait from its nominal length, in percent; spreads the retries of many tables that failed together.
@@ -44,6 +47,13 @@ pub fn verdict_after_failure(policy: &RetryPolicy, n_failed: u32, jitter: f64) -
     AfterFailure::Retry { after: backoff(policy, n_failed, jitter) }
 }
 
+/// Tells whether a stored time is still to come. One that lies further away than the `longest` possible wait was stored by a
+/// clock that has been set back since, and counts as past.
+#[must_use]
+pub fn is_to_come(at: Timestamp, longest: Duration, now: Timestamp) -> bool {
+    at > now && at - now <= TimeDelta::from_std(longest).unwrap_or(TimeDelta::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -73,6 +83,15 @@ mod tests {
         assert_eq!(backoff(&policy(100, 3600), 1, 1.0).as_secs(), 120);
         assert_eq!(backoff(&policy(100, 3600), 1, f64::NAN).as_secs(), 100);
         assert_eq!(backoff(&policy(100, 3600), 1, -7.0), backoff(&policy(100, 3600), 1, 0.0));
+    }
+
+    #[test]
+    fn a_time_beyond_the_longest_wait_is_past() {
+        let at = |seconds| chrono::DateTime::from_timestamp(seconds, 0).unwrap();
+        let longest = Duration::from_secs(600);
+        let found = [99, 100, 101, 700, 701].map(|seconds| is_to_come(at(seconds), longest, at(100)));
+        assert_eq!(found, [false, false, true, true, false]);
+        assert!(is_to_come(at(1_000_000_000), Duration::MAX, at(100)));
     }
 
     #[test]

@@ -2,7 +2,9 @@
 
 use crate::clock::Timestamp;
 use crate::model::action::Instant;
-use crate::model::attempt::{Attempt, AttemptEnd, AttemptState, Holder, JobReport, Progress};
+use crate::model::attempt::{
+    Attempt, AttemptEnd, AttemptState, DriverPlace, Expected, Holder, JobReport, Progress, UNTOUCHED,
+};
 use crate::model::event::cut;
 use crate::model::id::RunId;
 use crate::model::instance::{CancelAsked, Instance, InstanceState, ParkReason, PlanSize, WaitReason};
@@ -55,6 +57,8 @@ pub enum Change {
         run: RunId,
         /// It is about to make its call.
         is_call: bool,
+        /// Where it runs, when it said so.
+        place: Option<DriverPlace>,
     },
     /// The holder spoke.
     Heard(Option<Progress>),
@@ -125,6 +129,9 @@ pub struct Conclusion {
     pub end: AttemptEnd,
     /// What follows.
     pub next: Next,
+    /// A look after the end shows work that the attempt began: an `.inflight`, or for a clean any pending plan. Unset
+    /// without such a look.
+    pub leaves_work: Option<bool>,
     /// Text for people: why.
     pub reason: String,
 }
@@ -192,7 +199,10 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
                 after.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
             }
         }
-        Change::Missed(since) => after.missed_since = before.missed_since.max(Some(since)),
+        // A time to come was stored by a clock that was set back since.
+        Change::Missed(since) => {
+            after.missed_since = before.missed_since.filter(|known| *known <= at).max(Some(since));
+        }
         Change::SeenAgain => after.missed_since = None,
         Change::Reopen { take_over } => reopen(&mut after, before, take_over).map_err(&refuse)?,
         Change::WaitForeign { sign } => {
@@ -298,13 +308,31 @@ fn reopen(after: &mut Instance, before: &Instance, take_over: bool) -> Result<()
     after.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
     // The plan was away in between: whatever stands now is neither our former work nor what a person allowed.
     let is_another_plan = matches!(before.state, InstanceState::Obsolete | InstanceState::Succeeded);
-    after.take_over = take_over || (before.take_over && !before.state.is_ended());
+    let is_consent = take_over && asks_for_take_over(&before.state);
+    after.take_over = is_consent || (before.take_over && !before.state.is_ended());
     after.has_called = before.has_called && !is_another_plan;
     after.cancel_asked = None;
     after.missed_since = None;
     after.ended_at = None;
     after.n_failed = 0;
+    after.n_attempts_before = before.n_attempts;
     Ok(())
+}
+
+/// States in which "take over" means the other runner. In the others, possible damage above all, it answers another
+/// question, and is no consent to run over somebody who comes later.
+fn asks_for_take_over(state: &InstanceState) -> bool {
+    match state {
+        InstanceState::WaitingForeign { .. } => true,
+        InstanceState::Parked { reason, .. } => matches!(
+            reason,
+            ParkReason::ForeignRunner
+                | ParkReason::TagTaken
+                | ParkReason::UnfencedUnknown
+                | ParkReason::RestoredStore
+        ),
+        state => state.is_ended(),
+    }
 }
 
 fn intend(after: &mut Instance, before: &Instance, attempt: Attempt) -> Result<(), &'static str> {
@@ -354,6 +382,17 @@ fn conclude(
     }
     attempt.end = Some(conclusion.end);
     attempt.over_at = Some(at);
+    if attempt.call_at.is_some() && conclusion.next != Next::Succeeded {
+        let is_untouched = attempt.report.as_ref().is_some_and(|report| report.outcome == UNTOUCHED);
+        // Only what our attempt began is ours: an inflight that it did not make is somebody else's.
+        after.has_called = if is_untouched {
+            attempt.expected == Expected::InflightOfOurs && !before.take_over
+        } else {
+            conclusion.leaves_work.unwrap_or(before.has_called)
+        };
+        // Consent is for one run over what stood then.
+        after.take_over = before.take_over && is_untouched;
+    }
     if conclusion.end == AttemptEnd::Failed {
         after.n_failed = before.n_failed.saturating_add(1);
     }
@@ -417,8 +456,9 @@ fn change_attempt(after: &mut Instance, change: Change, at: Timestamp) -> Result
             }
             attempt.state = AttemptState::Suspect;
         }
-        Change::Leave { run, is_call } => {
+        Change::Leave { run, is_call, place } => {
             give_leave(attempt, &run, is_active && !has_cancel)?;
+            attempt.holder_place = place.or(attempt.holder_place.take());
             attempt.leave_at = attempt.leave_at.or(Some(at));
             attempt.heard_at = Some(at);
             if is_call {

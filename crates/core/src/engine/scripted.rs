@@ -14,10 +14,13 @@ use crate::engine::{
     Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
 };
 use crate::error::{Error, ErrorKind};
+use crate::model::attempt::DriverPlace;
 use crate::model::id::Tag;
 
 /// Kind of the scripted engine.
 pub const KIND: &str = "scripted";
+/// Process id of the drivers that the engine itself started; any other one is another driver of the attempt.
+pub const DRIVER_PID: u32 = 1;
 
 /// Most submissions whose jobs are remembered by [`ScriptedEngine::jobs`]; counts go on beyond it.
 pub const JOBS_KEPT_MAX: usize = 100_000;
@@ -453,6 +456,10 @@ impl Engine for ScriptedEngine {
             known.state = JobState::Ended { how: word.to_owned(), is_settled: true };
         }
         Ok(())
+    }
+
+    async fn was_driver(&self, _job: &JobRef, place: &DriverPlace) -> bool {
+        place.pid == DRIVER_PID
     }
 
     async fn logs(&self, job: &JobRef, bytes_max: usize) -> Result<LogTail, Error> {

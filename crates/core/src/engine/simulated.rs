@@ -26,6 +26,7 @@ use crate::engine::{
     Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
 };
 use crate::error::{Error, ErrorKind};
+use crate::model::attempt::DriverPlace;
 use crate::model::id::Tag;
 use crate::model::instance::ParkReason;
 use fate::{Answered, Fate};
@@ -33,6 +34,8 @@ use job_folder::{DriverSpec, JobFolder};
 
 /// Kind of the simulated engine.
 pub const KIND: &str = "simulated";
+/// Host that simulated drivers name when they ask for leave.
+pub const DRIVER_HOST: &str = "simulated";
 
 /// How simulated jobs behave. Every `…_every` is drawn from the seed and the tag, so a restart changes no fate: one
 /// in so many, 0 = never.
@@ -365,6 +368,11 @@ impl Engine for SimulatedEngine {
             None => Ok(()),
         })
         .await
+    }
+
+    async fn was_driver(&self, _job: &JobRef, place: &DriverPlace) -> bool {
+        // Each driver of a submission holds a lock, and the job has ended when none is held.
+        place.host == DRIVER_HOST
     }
 
     async fn logs(&self, job: &JobRef, bytes_max: usize) -> Result<LogTail, Error> {

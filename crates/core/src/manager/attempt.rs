@@ -2,22 +2,24 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
 use crate::clock::Clock;
-use crate::decision::check::{held_by_writer, taken_over_clean};
 use crate::decision::job_options::job_options;
 use crate::decision::leave::{NoLeave, leave_allowed};
 use crate::decision::transition::{Change, apply, state_word};
 use crate::engine::Engines;
 use crate::error::{Error, ErrorKind};
-use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, too_many_conflicts};
+use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, note_change, too_many_conflicts};
 use crate::model::action::{Action, Instant};
-use crate::model::attempt::{Attempt, AttemptState, Expected, Holder, JobReport, Progress, token_hash};
+use crate::model::attempt::{
+    Attempt, AttemptState, DriverPlace, Expected, Holder, JobReport, Progress, token_hash,
+};
 use crate::model::event::{Actor, Event, cut};
 use crate::model::id::{RunId, Tag};
-use crate::model::instance::{Instance, ParkReason};
+use crate::model::instance::Instance;
 use crate::model::policy::TableDefaults;
 use crate::preflight::preflight;
 use crate::store::{Expect, InstanceWrite, Store};
@@ -26,6 +28,8 @@ use crate::wake::Wakes;
 
 /// Pace of a driver's progress reports.
 pub const PROGRESS_EVERY_SECS: u64 = 10;
+/// Time limit of a job whose engine is not configured any more: what an engine has that says nothing.
+const RUN_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// Most lines of a report that are kept, and their length in bytes.
 const REPORT_LINES_MAX: usize = 20;
 const REPORT_LINE_BYTES_MAX: usize = 1_000;
@@ -126,15 +130,20 @@ impl AttemptManager {
             let refusal = |refused: NoLeave| {
                 metrics::counter!("tms_leave_refused_total", "reason" => refused.reason).increment(1);
                 tracing::info!(
-                    instance = %instance.id, tag = %ask.tag, run = %ask.run_id, reason = refused.reason,
-                    "Refused leave."
+                    instance = %instance.id, attempt = ask.tag.attempt(), tag = %ask.tag, run = %ask.run_id,
+                    reason = refused.reason, "Refused leave."
                 );
                 Ok(LeaveAnswer::Refused { reason: refused.reason.to_owned(), detail: refused.detail })
             };
             let Some(attempt) = instance.attempt.clone().filter(|a| a.tag == ask.tag) else {
                 return refusal(no_leave("attempt_over", "a later attempt exists"));
             };
-            let change = Change::Leave { run: ask.run_id.clone(), is_call: ask.stage == LeaveStage::Call };
+            let place = match (&ask.host, ask.pid) {
+                (Some(host), Some(pid)) => Some(DriverPlace { host: host.clone(), pid }),
+                _ => None,
+            };
+            let is_call = ask.stage == LeaveStage::Call;
+            let change = Change::Leave { run: ask.run_id.clone(), is_call, place };
             if attempt.state == AttemptState::Intended {
                 return Err(Error::new(ErrorKind::Unavailable, "give leave").with("tag", &ask.tag));
             }
@@ -155,9 +164,9 @@ impl AttemptManager {
                 Err(e) if is_conflict(&e) => {}
                 Err(e) => return Err(e),
                 Ok(()) => {
-                    tracing::info!(
-                        instance = %instance.id, tag = %ask.tag, run = %ask.run_id, pid = ask.pid, stage = ?ask.stage,
-                        "Gave leave."
+                    tracing::debug!(
+                        instance = %instance.id, attempt = attempt.number, term = %attempt.term, tag = %ask.tag,
+                        run = %ask.run_id, pid = ask.pid, stage = ?ask.stage, "Gave leave."
                     );
                     return Ok(LeaveAnswer::Given(Box::new(grant)));
                 }
@@ -177,26 +186,27 @@ impl AttemptManager {
         };
         let effective = self.defaults.effective(&record.table.settings);
         let now = self.clock.now();
-        let found = preflight(&*self.timelines, &record, instance, &effective, now).await.map_err(|e| {
-            Error::new(ErrorKind::Unavailable, "check the table before leave")
-                .with("table", record.table.id)
-                .caused_by(e)
-        })?;
+        let found =
+            preflight(&*self.timelines, &record, instance, &effective, now.into()).await.map_err(|e| {
+                Error::new(ErrorKind::Unavailable, "check the table before leave")
+                    .with("table", record.table.id)
+                    .caused_by(e)
+            })?;
         if let Err(refused) = leave_allowed(&found.verdict, attempt.expected) {
             return Ok(Err(refused));
-        }
-        let live = self.store.live_of_table(record.table.id).await?;
-        if let Some(detail) = held_by_writer(&record, &effective, instance.id, &live) {
-            return Ok(Err(no_leave(ParkReason::UnlockedWriter.as_str(), detail)));
         }
         let options = match job_options(&effective, &found.sight.facts, instance.key.action) {
             Ok(options) => options,
             Err(bad) => return Ok(Err(no_leave("bad_option", &format!("{}: {}", bad.key, bad.why)))),
         };
         let run_timeout =
-            self.engines.get(&attempt.engine).map_or(0, |e| e.capabilities().run_timeout.as_secs());
-        let instant =
-            instance.key.instant.as_ref().or(taken_over_clean(instance, attempt.expected, &found.sight));
+            self.engines.get(&attempt.engine).map_or(RUN_TIMEOUT, |e| e.capabilities().run_timeout).as_secs();
+        let instant = instance.key.instant.as_ref().or(attempt.takes.as_ref());
+        if let Some(taken) = &attempt.takes
+            && found.sight.pending(Action::Clean, taken).is_none()
+        {
+            return Ok(Err(no_leave("missing", "the clean to be taken over is not pending any more")));
+        }
         Ok(Ok(LeaveGrant {
             action: instance.key.action,
             base_path: record.spelling().to_owned(),
@@ -285,11 +295,14 @@ impl AttemptManager {
             attempt: after.attempt.as_ref().map(|a| a.number),
             reason: reason.to_owned(),
         };
-        let events = if is_event { vec![event] } else { Vec::new() };
+        let events = if is_event { vec![event.clone()] } else { Vec::new() };
         let write =
             InstanceWrite { expect: Expect::Version(before.version), after, events, past_attempt: None };
-        self.store.write(None, vec![write]).await?;
+        let written = self.store.write(None, vec![write]).await?;
         self.wakes.instance_changed(before.id);
+        if is_event && let Some(after) = written.first() {
+            note_change(after, &event, "driver");
+        }
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use crate::engine::{Engines, JobRef, LogTail};
 use crate::error::{Error, ErrorKind};
 use crate::manager::request::{Announcement, HandOverAnswer, RequestManager};
 use crate::manager::table::TableManager;
-use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, too_many_conflicts};
+use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, note_change, too_many_conflicts};
 use crate::model::action::{Action, Instant};
 use crate::model::attempt::Attempt;
 use crate::model::event::{Actor, Event};
@@ -173,6 +173,7 @@ impl InstanceManager {
         let now = self.clock.now();
         let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
         let mut instance = Instance::new(key.clone(), state, Trigger::Api, now);
+        instance.is_asked_for = true;
         instance.queue = queue.unwrap_or_default();
         let event = Event {
             at: now,
@@ -234,7 +235,9 @@ impl InstanceManager {
     pub async fn cancel(&self, id: InstanceId, by: &str) -> Result<InstanceView, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.load(id).await?;
-            if instance.state == InstanceState::Cancelled || instance.cancel_asked.is_some() {
+            let is_under_way = instance.takes_slot() || instance.state.is_ended();
+            if instance.state == InstanceState::Cancelled || (instance.cancel_asked.is_some() && is_under_way)
+            {
                 self.store.put_intent(Intent::Instance(id)).await?;
                 self.wakes.instance_changed(id);
                 return self.view(instance).await;
@@ -392,13 +395,15 @@ impl InstanceManager {
         let write = InstanceWrite {
             expect: Expect::Version(before.version),
             after,
-            events: vec![event],
+            events: vec![event.clone()],
             past_attempt: None,
         };
         let mut written = self.store.write(None, vec![write]).await?;
         self.wakes.instance_changed(before.id);
-        tracing::info!(instance = %before.id, by, "Changed an instance: {reason}.");
-        written.pop().ok_or_else(|| Error::new(ErrorKind::Unexpected, "read the written instance"))
+        let after =
+            written.pop().ok_or_else(|| Error::new(ErrorKind::Unexpected, "read the written instance"))?;
+        note_change(&after, &event, by);
+        Ok(after)
     }
 
     /// Adds what a reader needs beside one instance.
@@ -436,7 +441,7 @@ impl InstanceManager {
             let engine = instance.attempt.as_ref().and_then(|a| self.engines.get(&a.engine));
             views.push(InstanceView {
                 table_path: record.as_ref().map(|r| r.table.base_path.to_string()).unwrap_or_default(),
-                table_name: record.as_ref().and_then(|r| r.touch.name.clone()),
+                table_name: record.as_ref().and_then(|r| r.name().map(str::to_owned)),
                 waits_for: waits_for(&instance, record.as_ref(), *running, &queues),
                 is_simulation: engine.is_some_and(|e| e.capabilities().is_simulation),
                 is_fenced: instance.attempt.as_ref().map(|a| a.launcher.is_fenced()),
@@ -487,7 +492,6 @@ fn waits_for(
             }
             WaitReason::NoLeave => format!("another try after a job left untouched{}", until(*not_before)),
             WaitReason::EngineRefused => format!("the engine to take it{}", until(*not_before)),
-            WaitReason::EngineUnreachable => format!("the engine to answer{}", until(*not_before)),
             WaitReason::Upheaval => format!("a restore or savepoint of the table{}", until(*not_before)),
             WaitReason::Unreadable => format!("the table to be readable{}", until(*not_before)),
         }),

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::decision::board::{Limits, engine_for, no_engine_for};
 use crate::decision::check::Verdict;
-use crate::decision::job_options::LOCK_LINES;
+use crate::decision::job_options::{LOCK_LINES, LOCK_PREFIX, check_option, job_options};
+use crate::engine::{Engines, JobNeed};
 use crate::error::Error;
 use crate::manager::ManagerParts;
 use crate::manager::instance::{InstanceManager, InstanceView};
@@ -16,7 +18,7 @@ use crate::model::instance::{Instance, InstanceKey, InstanceState, ParkReason, W
 use crate::model::policy::{Concurrency, Effective, TableDefaults};
 use crate::model::request::Trigger;
 use crate::model::table::TableRecord;
-use crate::preflight::{TableNow, check_on, table_now};
+use crate::preflight::{TableNow, check_on, engine_limits, table_now};
 use crate::store::{Page, Store};
 use crate::timeline::{Sight, TimelineSource};
 
@@ -60,6 +62,7 @@ pub struct TableAdvice {
 #[derive(Clone, Debug)]
 pub struct MaintainedTableManager {
     store: Arc<dyn Store>,
+    engines: Engines,
     timelines: Arc<dyn TimelineSource>,
     clock: Arc<dyn Clock>,
     defaults: TableDefaults,
@@ -71,6 +74,7 @@ impl MaintainedTableManager {
     pub(super) fn new(parts: &ManagerParts, tables: TableManager) -> Self {
         Self {
             store: Arc::clone(&parts.store),
+            engines: parts.engines.clone(),
             timelines: Arc::clone(&parts.timelines),
             clock: Arc::clone(&parts.clock),
             defaults: parts.defaults.clone(),
@@ -107,6 +111,11 @@ impl MaintainedTableManager {
         let record = self.tables.load(id).await?;
         let effective = self.defaults.effective(&record.table.settings);
         let table = table_now(&*self.timelines, &record.table.base_path, &effective).await?;
+        let queues =
+            self.store.queues().await?.into_iter().map(|queue| (queue.name.clone(), queue)).collect();
+        let engines = engine_limits(&self.engines);
+        let limits = Limits { queues: &queues, engines: &engines };
+        let asked = Advised { record: &record, effective: &effective, table: &table, limits };
         let sight = &table.sight;
         let mut would_run = Vec::new();
         for plan in sight.pending.iter().take(ADVICE_PLANS_MAX) {
@@ -116,20 +125,14 @@ impl MaintainedTableManager {
             } else if plan.action == Action::Clean {
                 "left alone: a clean plan stays its writer's".to_owned()
             } else {
-                self.verdict_of(&record, &effective, &table, key).await?
+                self.verdict_of(&asked, key).await?
             };
             would_run.push(PlanAdvice { action: plan.action, instant: plan.instant.clone(), verdict });
         }
         Ok(TableAdvice { would_run, unsafe_settings: unsafe_settings(sight, &effective) })
     }
 
-    async fn verdict_of(
-        &self,
-        record: &TableRecord,
-        effective: &Effective,
-        table: &TableNow,
-        key: InstanceKey,
-    ) -> Result<String, Error> {
+    async fn verdict_of(&self, asked: &Advised<'_>, key: InstanceKey) -> Result<String, Error> {
         let instance = match self.store.find_instance(&key).await? {
             Some(known) if matches!(known.state, InstanceState::Cancelled | InstanceState::Failed) => {
                 return Ok(format!(
@@ -142,26 +145,63 @@ impl MaintainedTableManager {
             Some(known) => known,
             None => {
                 let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
-                Instance::new(key, state, Trigger::Api, self.clock.now())
+                let mut instance = Instance::new(key, state, Trigger::Api, self.clock.now());
+                instance.queue.clone_from(&asked.effective.queue);
+                instance
             }
         };
         if let InstanceState::Parked { reason, detail, .. } = &instance.state
             && reason.needs_person()
         {
-            return Ok(format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out()));
+            return Ok(held(*reason, detail));
         }
-        let now = self.clock.now();
-        Ok(match check_on(&*self.timelines, record, &instance, effective, table, now).await? {
-            Verdict::Go(_) => "would run".to_owned(),
+        let (record, effective) = (asked.record, asked.effective);
+        let now = self.clock.now().into();
+        Ok(match check_on(&*self.timelines, record, &instance, effective, asked.table, now).await? {
+            Verdict::Go(_) => self.job_verdict(asked, &instance).await,
             Verdict::Completed => "is completed".to_owned(),
             Verdict::Missing => "is gone".to_owned(),
-            Verdict::Park(reason, detail) => {
-                format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out())
-            }
+            Verdict::NotHandedOver => "left alone: the action is not handed over".to_owned(),
+            Verdict::Park(reason, detail) => held(reason, &detail),
             Verdict::WaitForeign(_) => "waits: somebody else seems to run it".to_owned(),
             Verdict::Delay(..) => "waits: a lock is held, or a restore is under way".to_owned(),
         })
     }
+
+    /// What would become of a job of a plan that the timeline allows to run; asked as before a submission.
+    async fn job_verdict(&self, asked: &Advised<'_>, instance: &Instance) -> String {
+        let facts = &asked.table.sight.facts;
+        let action = instance.key.action;
+        let name = engine_for(instance, &asked.limits);
+        let Some((name, engine)) = name.as_ref().and_then(|name| self.engines.get_key_value(name)) else {
+            return held(ParkReason::NoEngine, &no_engine_for(instance));
+        };
+        if let Err(bad) = job_options(asked.effective, facts, action) {
+            return held(ParkReason::BadOption, &bad.to_string());
+        }
+        if let Err(lack) = engine.ready(JobNeed::of(action, facts)).await {
+            return held(lack.reason, &format!("the engine {name}: {}", lack.detail));
+        }
+        match asked.limits.queues.get(&instance.queue) {
+            Some(queue) if queue.is_paused => {
+                format!("waits: the queue {0} is paused; `tms queue resume {0}`", queue.name)
+            }
+            _ => "would run".to_owned(),
+        }
+    }
+}
+
+/// What an advice on one table rests on.
+#[derive(Debug)]
+struct Advised<'a> {
+    record: &'a TableRecord,
+    effective: &'a Effective,
+    table: &'a TableNow,
+    limits: Limits<'a>,
+}
+
+fn held(reason: ParkReason, detail: &str) -> String {
+    format!("held ({}): {detail}; {}", reason.as_str(), reason.way_out())
 }
 
 /// What is unsafe in a table's settings.
@@ -185,10 +225,23 @@ fn unsafe_settings(sight: &Sight, effective: &Effective) -> Vec<String> {
             sight.facts.table_version
         ));
     }
+    unsafe_options(effective, &mut found);
     if sight.is_metadata_table {
         found.push("this is a metadata table: TMS never runs anything on it".to_owned());
     }
     found
+}
+
+/// Options that no job takes, and options that no job gets.
+fn unsafe_options(effective: &Effective, found: &mut Vec<String>) {
+    let is_locked = effective.concurrency == Some(Concurrency::Locked);
+    for (key, value) in &effective.hudi_options {
+        if let Err(bad) = check_option(key, value) {
+            found.push(format!("the option {bad}: nothing will run"));
+        } else if key.starts_with(LOCK_PREFIX) && !is_locked {
+            found.push(format!("the option {key} goes with no job: tables.concurrency is not locked"));
+        }
+    }
 }
 
 fn warnings(record: &TableRecord, effective: &Effective) -> Vec<String> {

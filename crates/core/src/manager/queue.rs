@@ -88,7 +88,8 @@ impl QueueManager {
         Err(too_many_conflicts("change the queue").with("queue", name))
     }
 
-    /// Pauses a queue: nothing is started; what runs goes on.
+    /// Pauses a queue, making it when it is new, so that it can be held before its first use: nothing is started; what
+    /// runs goes on.
     ///
     /// # Errors
     /// As [`Self::set`].
@@ -99,8 +100,13 @@ impl QueueManager {
     /// Resumes a queue.
     ///
     /// # Errors
-    /// As [`Self::set`].
+    /// `NotFound` for a queue that was never set: nothing paused it, so its name is a slip. Else as [`Self::set`].
     pub async fn resume(&self, name: &QueueName, by: &str) -> Result<Queue, Error> {
+        if !self.list().await?.iter().any(|queue| queue.name == *name) {
+            return Err(Error::new(ErrorKind::NotFound, "resume the queue")
+                .with("queue", name)
+                .hint("nothing paused it: `tms queue list` shows the queues"));
+        }
         self.set(name, &QueueChange { is_paused: Some(false), ..QueueChange::default() }, by).await
     }
 }

@@ -19,8 +19,10 @@ use crate::wake::Wakes;
 pub struct RegisterTable {
     /// Base path as it was spelt.
     pub base_path: String,
-    /// Settings.
-    pub settings: TableSettings,
+    /// Settings; unset: a known table keeps those that it has.
+    pub settings: Option<TableSettings>,
+    /// The settings that are set replace those of a known table one by one, options key by key. False: all of them.
+    pub merge: bool,
     /// Look at it at once.
     pub look: bool,
 }
@@ -72,12 +74,14 @@ impl TableManager {
         })
     }
 
-    /// Registers a table, or replaces the settings of a known one.
+    /// Registers a table, or changes the settings of a known one.
     ///
     /// # Errors
     /// `Invalid` when the path is unusable or outside the roots.
     pub async fn register(&self, request: RegisterTable, by: &str) -> Result<TableRecord, Error> {
-        check_settings(&request.settings)?;
+        if let Some(settings) = &request.settings {
+            check_settings(settings)?;
+        }
         let base_path = self.rules.canonical(&request.base_path)?;
         if !self.roots.is_empty() && !self.roots.iter().any(|root| base_path.is_under(root)) {
             return Err(Error::new(ErrorKind::Invalid, "register the table")
@@ -100,7 +104,12 @@ impl TableManager {
         self.coalescer.hand_over(announced).await?;
         self.change(id, by, |table| {
             table.is_registered = true;
-            table.settings = request.settings.clone();
+            match &request.settings {
+                None => {}
+                // Merged into what is stored at each try, so that a change by somebody else in between is kept.
+                Some(settings) if request.merge => table.settings = table.settings.overlaid_by(settings),
+                Some(settings) => table.settings = settings.clone(),
+            }
         })
         .await
     }

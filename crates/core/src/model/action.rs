@@ -25,6 +25,12 @@ impl Action {
     /// All actions, in the order of their names in lists.
     pub const ALL: [Self; 4] = [Self::Compaction, Self::LogCompaction, Self::Clustering, Self::Clean];
 
+    /// Tells whether a launcher runs it. One that none runs is seen and shown, but cannot be handed over.
+    #[must_use]
+    pub fn has_launcher(self) -> bool {
+        self != Self::LogCompaction
+    }
+
     /// Returns the word that people and programs use.
     #[must_use]
     pub fn as_str(self) -> &'static str {

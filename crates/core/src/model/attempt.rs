@@ -85,6 +85,15 @@ pub enum Holder {
     Revoked,
 }
 
+/// Where the holder said that it runs. Engines compare it with the job that they know.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverPlace {
+    /// Host name, as the driver sees it.
+    pub host: String,
+    /// Process id, as the driver sees it.
+    pub pid: u32,
+}
+
 /// What the job must find on the timeline right before its call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -109,6 +118,9 @@ pub struct Progress {
     /// 0 to 99; 100 only comes from the timeline.
     pub percent: u8,
 }
+
+/// Outcome of a driver that never made its call.
+pub const UNTOUCHED: &str = "untouched";
 
 /// How a driver said it ended. A hint to look, never the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -169,6 +181,9 @@ pub struct Attempt {
     pub state: AttemptState,
     /// Who has leave.
     pub holder: Holder,
+    /// Where the holder runs, when it said so.
+    #[serde(default)]
+    pub holder_place: Option<DriverPlace>,
     /// Term that intended it.
     pub term: Term,
     /// SHA-256 of the job's token, hex.
@@ -177,10 +192,17 @@ pub struct Attempt {
     pub handle: Option<String>,
     /// What the job must find on the timeline.
     pub expected: Expected,
+    /// The clean of somebody else that an instance without an instant takes over.
+    #[serde(default)]
+    pub takes: Option<Instant>,
     /// Versions of both properties files before the job.
     pub versions: Option<VersionsSeen>,
     /// Newest completed clean before it (clean only): a newer one is its success.
     pub baseline: Option<Instant>,
+    /// Rollbacks that named its instant before it: none of them says that somebody else is at work now. Unset in rows of
+    /// builds that did not keep it.
+    #[serde(default)]
+    pub rollbacks_before: Option<Vec<String>>,
     /// When it was stored.
     pub intended_at: Timestamp,
     /// When the engine was called.

@@ -35,8 +35,6 @@ pub enum WaitReason {
     NoLeave,
     /// The engine refused the submission for now.
     EngineRefused,
-    /// The engine cannot be reached.
-    EngineUnreachable,
     /// A restore or savepoint of the table is under way.
     Upheaval,
     /// The table cannot be read.
@@ -288,12 +286,18 @@ pub struct Instance {
     pub priority: i32,
     /// What told us first.
     pub trigger: Trigger,
+    /// A person named this very instance, so that it runs whatever actions are handed over.
+    #[serde(default)]
+    pub is_asked_for: bool,
     /// What the plan tells of its size.
     pub plan: PlanSize,
     /// The attempt that is live, or the last one while the instance lives.
     pub attempt: Option<Attempt>,
     /// Attempts so far.
     pub n_attempts: u32,
+    /// Attempts before it was last reopened: a person wanted it tried again, or its plan came back.
+    #[serde(default)]
+    pub n_attempts_before: u32,
     /// Attempts that failed and count against the limit.
     pub n_failed: u32,
     /// An attempt of ours was told to make its call, so an `.inflight` of the instant is ours.
@@ -328,9 +332,11 @@ impl Instance {
             execution_engine: None,
             priority: 0,
             trigger,
+            is_asked_for: false,
             plan: PlanSize::default(),
             attempt: None,
             n_attempts: 0,
+            n_attempts_before: 0,
             n_failed: 0,
             has_called: false,
             n_passed_over: 0,
@@ -353,6 +359,12 @@ impl Instance {
     #[must_use]
     pub fn live_attempt(&self) -> Option<&Attempt> {
         self.attempt.as_ref().filter(|a| a.state.is_live())
+    }
+
+    /// Returns the attempts in a row that did not complete the plan, whether they count against the limit or not.
+    #[must_use]
+    pub fn n_tries(&self) -> u32 {
+        self.n_attempts.saturating_sub(self.n_attempts_before)
     }
 
     /// Returns the state of the last attempt.

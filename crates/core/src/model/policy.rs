@@ -6,6 +6,12 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::model::action::Action;
+use crate::model::id::QueueName;
+
+/// Shortest grace that a person may set. Hudi takes the heartbeat of a runner for expired after 2 minutes by default
+/// (measured on 0.15.0 to 1.2.0): whoever is silent for less may well be at work, and two runners of one plan can destroy
+/// a table.
+pub const FOREIGN_GRACE_MIN: Duration = Duration::from_secs(120);
 
 /// How writers and jobs of a table keep out of each other's way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,11 +49,31 @@ pub struct TableSettings {
     /// Silence after which a foreign `inflight` may be taken over, in seconds.
     pub foreign_grace_secs: Option<u64>,
     /// Queue of this table's instances.
-    pub queue: Option<crate::model::id::QueueName>,
+    pub queue: Option<QueueName>,
     /// Priority of this table's instances; higher first, 0 is usual.
     pub priority: Option<i32>,
     /// Hudi options that go with every job of this table.
     pub hudi_options: BTreeMap<String, String>,
+}
+
+impl TableSettings {
+    /// Returns these settings, with what `over` sets in its place; options key by key.
+    #[must_use]
+    pub fn overlaid_by(&self, over: &Self) -> Self {
+        let over = over.clone();
+        let mut hudi_options = self.hudi_options.clone();
+        hudi_options.extend(over.hudi_options);
+        Self {
+            actions: over.actions.or_else(|| self.actions.clone()),
+            clean_after_commits: over.clean_after_commits.or(self.clean_after_commits),
+            concurrency: over.concurrency.or(self.concurrency),
+            take_over: over.take_over.or(self.take_over),
+            foreign_grace_secs: over.foreign_grace_secs.or(self.foreign_grace_secs),
+            queue: over.queue.or_else(|| self.queue.clone()),
+            priority: over.priority.or(self.priority),
+            hudi_options,
+        }
+    }
 }
 
 /// What tables follow when they say nothing themselves.
@@ -95,6 +121,8 @@ pub struct Effective {
     pub foreign_grace: Duration,
     /// Hudi options of jobs: the defaults, overlaid by the table's own.
     pub hudi_options: BTreeMap<String, String>,
+    /// Queue of this table's instances that no request gave another.
+    pub queue: QueueName,
     /// Priority of this table's instances.
     pub priority: i32,
 }
@@ -117,6 +145,7 @@ impl TableDefaults {
             take_over: own.take_over.unwrap_or(self.take_over),
             foreign_grace: own.foreign_grace_secs.map_or(self.foreign_grace, Duration::from_secs),
             hudi_options,
+            queue: own.queue.clone().unwrap_or_default(),
             priority: own.priority.unwrap_or(0),
         }
     }

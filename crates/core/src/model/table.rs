@@ -9,6 +9,7 @@ use crate::model::action::{Action, Instant};
 use crate::model::id::{TableId, Version};
 use crate::model::path::BasePath;
 use crate::model::policy::TableSettings;
+use crate::model::request::Trigger;
 
 /// Identity and settings of a table. Changed by Managers only, by compare-and-set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +43,9 @@ pub struct Touch {
     pub database: Option<String>,
     /// Label, as announced last.
     pub name: Option<String>,
+    /// What told of the table last; unset in rows of builds that did not keep it.
+    #[serde(default)]
+    pub trigger: Option<Trigger>,
 }
 
 /// What the looks at a table saw. Written by Services only, with their term.
@@ -56,10 +60,21 @@ pub struct LookState {
     pub trouble: Option<LookTrouble>,
     /// Facts of the table's properties.
     pub facts: Option<TableFacts>,
+    /// `hoodie.table.name`, when there is one; a label.
+    pub name: Option<String>,
+    /// `hoodie.database.name`, when there is one; a label.
+    pub database: Option<String>,
     /// Plans that stand on the timeline and are served by nobody yet, oldest first, at most [`UNSERVED_MAX`].
     pub unserved: Vec<Unserved>,
     /// Plans of actions that were not handed over.
     pub n_foreign_plans: u32,
+    /// Pending plans that are in nobody's list here: of actions that are not handed over, oldest first, at most
+    /// [`UNSERVED_MAX`].
+    #[serde(default)]
+    pub foreign: Vec<PlanKey>,
+    /// Plans whose instances a person removed, while they stand; at most [`REMOVED_MAX`].
+    #[serde(default)]
+    pub removed: Vec<Removed>,
     /// Last success per action, by our attempts.
     pub last_success: BTreeMap<Action, Timestamp>,
     /// Text of the last failure of an attempt.
@@ -70,6 +85,10 @@ pub struct LookState {
     pub cleaned_up_to: Option<Instant>,
     /// Set when the table may be damaged: nothing more is submitted, every clean is held.
     pub damage: Option<Damage>,
+    /// Set when a running write without a heartbeat was seen on a locked table: no locked job runs until a person says that
+    /// the writer has the lock lines now.
+    #[serde(default)]
+    pub unlocked_writer: Option<Damage>,
     /// Instants whose second completed file or foreign rollback was alarmed already, at most [`UNSERVED_MAX`].
     pub damage_seen: Vec<Instant>,
     /// Instants in a pending plan that were completed by somebody else while we were about to run them.
@@ -80,6 +99,27 @@ pub struct LookState {
 
 /// Most unserved plans that are kept per table; the count goes on in the metrics.
 pub const UNSERVED_MAX: usize = 100;
+
+/// Most removed plans that are followed per table; further ones stay removed for good.
+pub const REMOVED_MAX: usize = 1_000;
+
+/// A plan of a table.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PlanKey {
+    /// Its action.
+    pub action: Action,
+    /// Its instant.
+    pub instant: Instant,
+}
+
+/// A plan that stays removed until it is gone from the timeline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removed {
+    /// The plan.
+    pub plan: PlanKey,
+    /// First time a readable look missed it.
+    pub missed_since: Option<Timestamp>,
+}
 
 /// Why a table cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -143,5 +183,17 @@ impl TableRecord {
     #[must_use]
     pub fn spelling(&self) -> &str {
         if self.touch.spelling.is_empty() { self.table.base_path.as_str() } else { &self.touch.spelling }
+    }
+
+    /// Returns the table's name: as announced last, else as its properties say.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.touch.name.as_deref().or(self.look.name.as_deref())
+    }
+
+    /// Returns the table's database: as announced last, else as its properties say.
+    #[must_use]
+    pub fn database(&self) -> Option<&str> {
+        self.touch.database.as_deref().or(self.look.database.as_deref())
     }
 }

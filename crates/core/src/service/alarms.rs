@@ -1,6 +1,7 @@
 //! Alarms that stand for a state: raised when it begins, cleared when it is over, whoever ended it.
 
 use crate::alert::{Alert, AlertKind, AlertSink};
+use crate::model::attempt::AttemptState;
 use crate::model::id::{InstanceId, TableId};
 use crate::model::instance::{Instance, InstanceState, ParkReason};
 
@@ -19,6 +20,9 @@ pub(crate) fn of_instance(alerts: &dyn AlertSink, instance: &Instance) {
     if !is_tag_taken && !instance.takes_slot() {
         alerts.clear(AlertKind::TagTaken, &subject);
     }
+    if instance.attempt_state() != Some(AttemptState::Accepted) {
+        alerts.clear(AlertKind::EngineTrouble, &subject);
+    }
     if instance.state == InstanceState::Failed {
         let error = instance.last_error.as_deref().unwrap_or("no reason was given");
         alerts.raise(&Alert {
@@ -36,7 +40,9 @@ pub(crate) fn of_instance(alerts: &dyn AlertSink, instance: &Instance) {
 
 /// Clears the alarms of an instance that was removed.
 pub(crate) fn forget_instance(alerts: &dyn AlertSink, id: InstanceId) {
-    for kind in [AlertKind::InstanceParked, AlertKind::InstanceFailed, AlertKind::TagTaken] {
+    for kind in
+        [AlertKind::InstanceParked, AlertKind::InstanceFailed, AlertKind::TagTaken, AlertKind::EngineTrouble]
+    {
         alerts.clear(kind, &id.to_string());
     }
 }

@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::alert::{Alert, AlertKind};
-use crate::decision::board::{Choice, Chosen, EngineLimit, Limits};
-use crate::decision::check::{Verdict, held_by_writer};
+use crate::decision::board::{Choice, Chosen, EngineLimit, Limits, no_engine_for};
+use crate::decision::check::{Verdict, open_unlocked_writer, taken_over_clean};
 use crate::decision::job_options::job_options;
 use crate::decision::retry::backoff;
 use crate::decision::transition::{Change, Closing, Conclusion, Ending, Next};
@@ -24,10 +24,10 @@ use crate::model::attempt::{
 };
 use crate::model::id::{EngineName, InstanceId, Tag};
 use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
-use crate::model::table::TableRecord;
+use crate::model::table::{Damage, TableRecord};
 use crate::preflight::preflight;
 use crate::service::leader::Leader;
-use crate::service::timeline::next_foreign_look;
+use crate::service::timeline::{TROUBLE_MAX, has_back_off, next_foreign_look};
 use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
 use crate::timeline::Sight;
@@ -71,6 +71,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
         if let Err(error) = leader.reload_queues().await {
             tracing::warn!(%error, "Failed to read the queues.");
         }
+        release_far(&leader).await;
         let chosen = choose(&leader, &engine_of);
         for id in chosen.no_engine {
             park_without_engine(&leader, id).await;
@@ -104,6 +105,19 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     submits.shutdown().await;
 }
 
+/// Releases instances whose time is further away than any wait can be: the clock that stored it was set back since.
+async fn release_far(leader: &Leader) {
+    let longest = leader.policies.retry.backoff_max.max(TROUBLE_MAX).max(UNREADABLE_AGAIN);
+    let longest = TimeDelta::from_std(longest).unwrap_or(TimeDelta::MAX);
+    let Some(limit) = leader.clock.now().checked_add_signed(longest) else { return };
+    for id in leader.board(|board| board.due_after(limit, CHOICES_MAX)) {
+        let Some(instance) = leader.board(|board| board.get(id).cloned()) else { continue };
+        let InstanceState::Pending { reason, .. } = instance.state else { continue };
+        let released = leader.step(&instance, Change::Delay(reason, None), "the clock was set back").await;
+        report(leader, &instance, released.map(|_| ()));
+    }
+}
+
 /// Chooses what starts now.
 fn choose(leader: &Leader, engine_of: &HashMap<tokio::task::Id, EngineName>) -> Chosen {
     let mut under_way: BTreeMap<&EngineName, u32> = BTreeMap::new();
@@ -127,8 +141,7 @@ fn choose(leader: &Leader, engine_of: &HashMap<tokio::task::Id, EngineName>) -> 
 
 async fn park_without_engine(leader: &Leader, id: InstanceId) {
     let Some(instance) = leader.board(|board| board.get(id).cloned()) else { return };
-    let wanted = instance.execution_engine.as_deref().unwrap_or("spark");
-    let detail = format!("no configured engine serves {wanted:?}");
+    let detail = no_engine_for(&instance);
     let parked = leader.step(&instance, Change::Park(ParkReason::NoEngine, detail), "no engine for it").await;
     report(leader, &instance, parked.map(|_| ()));
 }
@@ -186,20 +199,13 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
     let Some(record) = leader.table(instance.key.table).await? else { return Ok(()) };
     let effective = leader.policies.defaults.effective(&record.table.settings);
     let now = leader.clock.now();
-    if let Some(trouble) = record.look.trouble.as_ref().filter(|t| t.not_before > now) {
+    if let Some(trouble) = record.look.trouble.as_ref().filter(|t| has_back_off(t, now)) {
         // The table has its back-off; the look that can read it again lets this one go on.
         let change = Change::Delay(WaitReason::Unreadable, Some(trouble.not_before));
         leader.step(&instance, change, &trouble.error).await?;
         return Ok(());
     }
-    let held = leader.board(|board| {
-        held_by_writer(&record, &effective, instance.id, board.of_table(record.table.id)).map(str::to_owned)
-    });
-    if let Some(detail) = held {
-        leader.step(&instance, Change::Park(ParkReason::UnlockedWriter, detail.clone()), &detail).await?;
-        return Ok(());
-    }
-    let found = match preflight(&*leader.timelines, &record, &instance, &effective, now).await {
+    let found = match preflight(&*leader.timelines, &record, &instance, &effective, leader.moment()).await {
         Ok(found) => found,
         Err(error) => return delay_unreadable(leader, &instance, &error).await,
     };
@@ -224,8 +230,13 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
             leader.look_by(instance.key.table, now);
             return Ok(());
         }
+        Verdict::NotHandedOver => {
+            let reason = "the action is not handed over any more";
+            leader.step(&instance, Change::End(Ending::Obsolete, reason.to_owned()), reason).await?;
+            return Ok(());
+        }
         Verdict::Park(reason, detail) => {
-            leader.step(&instance, Change::Park(reason, detail.clone()), &detail).await?;
+            park(leader, &record, &instance, reason, detail).await?;
             return Ok(());
         }
         Verdict::WaitForeign(sign) => {
@@ -241,11 +252,35 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
         }
     };
     if let Err(bad) = job_options(&effective, &found.sight.facts, instance.key.action) {
-        let detail = format!("{}: {}", bad.key, bad.why);
+        let detail = bad.to_string();
         leader.step(&instance, Change::Park(ParkReason::BadOption, detail.clone()), &detail).await?;
         return Ok(());
     }
     submit(leader, &record, &instance, choice, &found.sight, expected).await
+}
+
+/// Holds an instance. A writer that betrayed itself as not locked holds the locked jobs of its table beyond this instance,
+/// also while no write of it runs.
+pub(crate) async fn park(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: &Instance,
+    reason: ParkReason,
+    detail: String,
+) -> Result<(), Error> {
+    let change = Change::Park(reason, detail.clone());
+    let is_known = open_unlocked_writer(&record.look, record.table.acknowledged_at).is_some();
+    if reason != ParkReason::UnlockedWriter || is_known {
+        leader.step(instance, change, &detail).await?;
+        return Ok(());
+    }
+    let Some(write) = leader.write_of(instance, change, &detail) else { return Ok(()) };
+    let mut state = record.look.clone();
+    state.unlocked_writer = Some(Damage { reason: detail, since: leader.clock.now() });
+    if leader.commit(record.table.id, state, vec![write]).await?.is_none() {
+        return Err(Error::new(ErrorKind::Conflict, "hold an instance").with("instance", instance.id));
+    }
+    Ok(())
 }
 
 async fn delay_unreadable(leader: &Leader, instance: &Instance, error: &Error) -> Result<(), Error> {
@@ -281,7 +316,7 @@ async fn submit(
     expected: Expected,
 ) -> Result<(), Error> {
     let Some(engine) = leader.engines.get(&choice.engine).cloned() else { return Ok(()) };
-    let need = JobNeed { action: instance.key.action, table_version: sight.facts.table_version };
+    let need = JobNeed::of(instance.key.action, &sight.facts);
     let subject = choice.engine.to_string();
     if let Err(lack) = engine.ready(need).await {
         let alarm = Alert { kind: AlertKind::EngineTrouble, subject, text: lack.detail.clone() };
@@ -299,8 +334,14 @@ async fn submit(
         Ok(versions) => versions,
         Err(error) => return delay_unreadable(leader, instance, &error).await,
     };
+    let rollbacks = match rollbacks_before(leader, record, instance).await {
+        Ok(rollbacks) => rollbacks,
+        Err(error) => return delay_unreadable(leader, instance, &error).await,
+    };
     let token = SecretString::from(hex::encode(rand::random::<[u8; 32]>()));
-    let attempt = attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
+    let mut attempt =
+        attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
+    attempt.rollbacks_before = Some(rollbacks);
     let tag = attempt.tag.clone();
     let Some(intended) = leader.step(instance, Change::Intend(Box::new(attempt)), "chosen").await? else {
         return Ok(());
@@ -325,6 +366,20 @@ async fn submit(
         Err(_) => SubmitOutcome::Unknown { reason: format!("no answer within {:?}", can.submit_timeout) },
     };
     settle_outcome(leader, &*engine, called.id, &job.tag, outcome).await
+}
+
+/// The rollbacks that named the instant before this attempt. Rollbacks of a clean are not looked at.
+async fn rollbacks_before(
+    leader: &Leader,
+    record: &TableRecord,
+    instance: &Instance,
+) -> Result<Vec<String>, Error> {
+    match &instance.key.instant {
+        Some(instant) if instance.key.action != Action::Clean => {
+            leader.timelines.rollbacks_of(&record.table.base_path, instant).await
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Stores that the engine is called. `None`: somebody wanted its end in between, and got it.
@@ -364,6 +419,7 @@ async fn revoke_uncalled(leader: &Leader, now: &Instance) -> Result<(), Error> {
         closing: Closing::Revoked,
         end: AttemptEnd::Cancelled,
         next: Next::Cancelled,
+        leaves_work: None,
         reason: "cancelled before the engine was called".to_owned(),
     };
     leader.step(now, Change::Conclude(conclusion), "cancelled before the engine was called").await?;
@@ -390,12 +446,15 @@ fn attempt_of(
         launcher: if is_simulation { Launcher::Simulated } else { Launcher::Procedure },
         state: AttemptState::Intended,
         holder: Holder::None,
+        holder_place: None,
         term: leader.term,
         token_hash: token_hash(token.expose_secret()),
         handle: None,
         expected,
+        takes: taken_over_clean(instance, expected, sight).cloned(),
         versions: Some(versions),
         baseline: if instance.key.action == Action::Clean { sight.newest_clean().cloned() } else { None },
+        rollbacks_before: None,
         intended_at: leader.clock.now(),
         called_at: None,
         accepted_at: None,
@@ -452,13 +511,19 @@ async fn settle_outcome(
                 (Change::Unknown, format!("the answer of the engine was lost: {reason}"))
             }
             SubmitOutcome::Refused { reason } => {
-                let wait = backoff(&leader.policies.retry, instance.n_attempts, rand::random());
+                let wait = backoff(&leader.policies.retry, instance.n_tries(), rand::random());
                 let again = leader.clock.now() + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+                let (end, next) = if instance.cancel_asked.is_some() {
+                    (AttemptEnd::Cancelled, Next::Cancelled)
+                } else {
+                    (AttemptEnd::NotCounted, Next::Pending(WaitReason::EngineRefused, Some(again)))
+                };
                 let reason = format!("the engine refused it: {reason}");
                 let conclusion = Conclusion {
                     closing: Closing::Revoked,
-                    end: AttemptEnd::NotCounted,
-                    next: Next::Pending(WaitReason::EngineRefused, Some(again)),
+                    end,
+                    next,
+                    leaves_work: None,
                     reason: reason.clone(),
                 };
                 (Change::Conclude(conclusion), reason)

@@ -1,6 +1,6 @@
 //! Prunes the history in bounded batches, moves the gauges, raises the alarms that only time raises, renews the node's row.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,6 +44,7 @@ impl LeaderService for HousekeepingService {
 }
 
 async fn run(leader: Arc<Leader>, stop: CancellationToken) {
+    let mut queues_shown = BTreeSet::new();
     loop {
         if let Err(error) = prune(&leader).await {
             leader.heed(&error);
@@ -52,7 +53,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
         if let Err(error) = watch_tables(&leader).await {
             tracing::warn!(error = error.chain(), "Failed to look over the tables.");
         }
-        gauges(&leader);
+        gauges(&leader, &mut queues_shown);
         tokio::select! {
             () = stop.cancelled() => break,
             () = tokio::time::sleep(PASS_EVERY) => {}
@@ -139,7 +140,8 @@ fn lock_alarm(leader: &Leader, record: &TableRecord) {
     }
 }
 
-fn gauges(leader: &Leader) {
+/// Sets the gauges of the live set. A queue that was shown and has no live instance any more is shown empty once.
+fn gauges(leader: &Leader, queues_shown: &mut BTreeSet<String>) {
     let mut totals: BTreeMap<(&'static str, &'static str), f64> = BTreeMap::new();
     let mut queued: BTreeMap<String, f64> = BTreeMap::new();
     leader.board(|board| {
@@ -158,6 +160,10 @@ fn gauges(leader: &Leader) {
             metrics::gauge!("tms_live_instances", "state" => state, "action" => action.as_str()).set(n);
         }
     }
+    for queue in queues_shown.iter().filter(|queue| !queued.contains_key(*queue)) {
+        metrics::gauge!("tms_queue_depth", "queue" => queue.clone()).set(0.0);
+    }
+    *queues_shown = queued.keys().cloned().collect();
     for (queue, depth) in queued {
         metrics::gauge!("tms_queue_depth", "queue" => queue).set(depth);
     }

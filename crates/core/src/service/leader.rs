@@ -19,6 +19,8 @@ use crate::model::instance::{Instance, InstanceState};
 use crate::model::policy::{HistoryPolicy, LookPolicy, RetryPolicy, TableDefaults};
 use crate::model::queue::Queue;
 use crate::model::table::{LookState, TableRecord};
+use crate::preflight::engine_limits;
+use crate::preflight::{Moment, SignWatch};
 use crate::service::alarms;
 use crate::service::turn::Turns;
 use crate::store::{Expect, InstanceWrite, LookCommit, PAGE_MAX, Store};
@@ -43,12 +45,18 @@ pub struct Policies {
 /// What the leader remembers of a live attempt, on the monotonic clock of this term.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Watch {
+    /// Since when the table of the attempt could not be read.
+    pub(crate) unreadable_table: Option<Duration>,
     /// When this term saw the attempt first, or called the engine.
     pub since: Duration,
     /// When the engine or the job was first seen ended.
     pub ended: Option<Duration>,
     /// When the driver was last heard, and the wall-clock mark of it in the store.
     pub heard: Option<(Duration, Timestamp)>,
+    /// When this term first saw that a driver had leave.
+    pub leave_since: Option<Duration>,
+    /// Since when the engine says that it runs while no driver has asked for leave.
+    pub running_since: Option<Duration>,
     /// When its end was first wanted.
     pub end_wanted: Option<Duration>,
     /// When a readable look first missed its instant.
@@ -118,12 +126,14 @@ pub struct Leader {
     watches: Mutex<HashMap<InstanceId, Watch>>,
     due: Mutex<Due>,
     orphans: Mutex<BTreeMap<Tag, Orphan>>,
+    signs: SignWatch,
 }
 
 #[derive(Debug, Default)]
 struct Due {
-    by_time: BTreeSet<(Timestamp, TableId)>,
-    by_table: HashMap<TableId, Timestamp>,
+    /// On the monotonic clock, so that no look is lost or hurried when the wall clock is set.
+    by_time: BTreeSet<(Duration, TableId)>,
+    by_table: HashMap<TableId, Duration>,
 }
 
 /// What a term starts with.
@@ -151,19 +161,6 @@ impl Leader {
     /// # Errors
     /// The store's. One bad row does not stop it: the store leaves it out and reports it.
     pub async fn load(parts: &LeaderParts, term: Term, stop: CancellationToken) -> Result<Arc<Self>, Error> {
-        let engine_limits = parts
-            .engines
-            .iter()
-            .map(|(name, engine)| {
-                let can = engine.capabilities();
-                let limit = EngineLimit {
-                    running_max: can.running_max,
-                    families: engine.families(),
-                    is_simulation: can.is_simulation,
-                };
-                (name.clone(), limit)
-            })
-            .collect();
         let leader = Arc::new(Self {
             store: Arc::clone(&parts.store),
             engines: parts.engines.clone(),
@@ -176,12 +173,13 @@ impl Leader {
             incarnation: parts.store.incarnation().await?,
             turns: Turns::new(parts.wakes.clone()),
             stop,
-            engine_limits,
+            engine_limits: engine_limits(&parts.engines),
             board: Mutex::default(),
             queues: Mutex::default(),
             watches: Mutex::default(),
             due: Mutex::default(),
             orphans: Mutex::default(),
+            signs: SignWatch::default(),
         });
         leader.reload().await?;
         Ok(leader)
@@ -273,6 +271,11 @@ impl Leader {
         })
     }
 
+    /// Now, by both clocks, with what is remembered of other runners.
+    pub(crate) fn moment(&self) -> Moment<'_> {
+        Moment { now: self.clock.now(), signs: Some((&self.signs, self.clock.monotonic())) }
+    }
+
     /// Works on the live set; short, without waiting.
     pub(crate) fn board<T>(&self, work: impl FnOnce(&mut Board) -> T) -> T {
         work(&mut lock(&self.board))
@@ -317,6 +320,8 @@ impl Leader {
 
     /// Notes that a table is to be looked at not later than `at`, without a wake; tells whether that is news.
     pub(crate) fn plan_look(&self, table: TableId, at: Timestamp) -> bool {
+        let wait = (at - self.clock.now()).to_std().unwrap_or_default();
+        let at = self.clock.monotonic().saturating_add(wait);
         let mut due = lock(&self.due);
         match due.by_table.get(&table).copied() {
             Some(old) if old <= at => return false,
@@ -331,9 +336,10 @@ impl Leader {
     }
 
     /// Takes away the tables whose look is due, at most `limit`.
-    pub(crate) fn take_due(&self, now: Timestamp, limit: usize) -> Vec<TableId> {
+    pub(crate) fn take_due(&self, limit: usize) -> Vec<TableId> {
+        let now = self.clock.monotonic();
         let mut due = lock(&self.due);
-        let found: Vec<(Timestamp, TableId)> =
+        let found: Vec<(Duration, TableId)> =
             due.by_time.iter().take_while(|(at, _)| *at <= now).take(limit).copied().collect();
         for entry in &found {
             due.by_time.remove(entry);
@@ -342,9 +348,10 @@ impl Leader {
         found.into_iter().map(|(_, table)| table).collect()
     }
 
-    /// Returns when the next look is due.
-    pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        lock(&self.due).by_time.first().map(|(at, _)| *at)
+    /// Returns the time until the next look is due.
+    pub(crate) fn until_due(&self) -> Option<Duration> {
+        let now = self.clock.monotonic();
+        lock(&self.due).by_time.first().map(|(at, _)| at.saturating_sub(now))
     }
 
     /// Makes the write of one change, or none when the state does not allow it.
@@ -527,11 +534,12 @@ fn count(instance: &Instance, event: &Event) {
             metrics::counter!("tms_attempts_total", "action" => action, "engine" => engine.clone())
                 .increment(1);
             if attempt.number > 1 {
-                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine.clone())
-                    .increment(1);
+                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine).increment(1);
+            } else {
+                // Back-off and parked time of later attempts are no scheduling.
+                metrics::histogram!("tms_scheduling_seconds", "action" => action, "engine" => engine)
+                    .record(seconds(instance.created_at));
             }
-            metrics::histogram!("tms_scheduling_seconds", "action" => action, "engine" => engine)
-                .record(seconds(instance.created_at));
         }
         (InstanceState::Active, Some(attempt)) if event.to.ends_with("/accepted") => {
             metrics::histogram!("tms_submission_seconds", "action" => action, "engine" => engine)

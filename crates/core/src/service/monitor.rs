@@ -31,6 +31,8 @@ const IDLE_EVERY: Duration = Duration::from_secs(5);
 const POLL_BATCH_MAX: usize = 1_000;
 /// Longest poll call.
 const POLL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that a job may run before it asks for leave, until people are told: the start of a driver takes seconds.
+const HUNG_AFTER: Duration = Duration::from_secs(30 * 60);
 /// Look-ups by tag at once.
 const FIND_AT_ONCE_MAX: usize = 32;
 /// Judgements at once.
@@ -110,6 +112,7 @@ async fn pass(
             let says = poll(leader, engine.as_deref(), chunk).await;
             note_reached(leader, reached, &name, &says);
             for (instance, found) in chunk.iter().zip(says) {
+                hung_alarm(leader, instance, &found);
                 if is_quiet(leader, instance, &found) {
                     continue;
                 }
@@ -220,6 +223,39 @@ fn named_ref(instance: &Instance) -> Option<JobRef> {
     Some(JobRef { tag: attempt.tag.clone(), handle: Some(handle) })
 }
 
+/// Tells people of a job that runs and never asks for leave: it does nothing and keeps its table's slot. The alarm is over
+/// when a driver has leave or the attempt is over, whoever notices.
+fn hung_alarm(leader: &Leader, instance: &Instance, found: &Found) {
+    let Some(attempt) = instance.live_attempt() else { return };
+    let now = leader.clock.monotonic();
+    let is_accepted = attempt.state == AttemptState::Accepted;
+    let since = leader.watch(instance.id, |watch| {
+        match found.state {
+            JobState::Running if is_accepted => watch.running_since = watch.running_since.or(Some(now)),
+            JobState::Queued => watch.running_since = None,
+            _ if !is_accepted => watch.running_since = None,
+            _ => {}
+        }
+        watch.running_since
+    });
+    if since.is_some_and(|at| now.saturating_sub(at) >= HUNG_AFTER) {
+        leader.alerts.raise(&Alert {
+            kind: AlertKind::EngineTrouble,
+            subject: instance.id.to_string(),
+            text: format!(
+                "the job {} on the engine {} runs for {} minutes and has not asked for leave: the {} {} waits for it; see \
+                 `tms instance logs {}`, and cancel it when it hangs",
+                attempt.tag,
+                attempt.engine,
+                HUNG_AFTER.as_secs() / 60,
+                instance.key.action,
+                instance.id,
+                instance.id
+            ),
+        });
+    }
+}
+
 /// Tells whether nothing new can follow: the engine vouches for it, nothing contradicts it, nobody wants its end. A driver
 /// that is silent while its engine says that it runs stays what it is.
 fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
@@ -235,10 +271,9 @@ fn is_quiet(leader: &Leader, instance: &Instance, found: &Found) -> bool {
         JobState::Queued => attempt.state == AttemptState::Accepted,
         _ => false,
     };
-    let started = attempt.called_at.unwrap_or(attempt.intended_at);
     // Noted at every poll, so that silence counts from the last word and not from the first doubt.
     act::heard_recently(leader, instance, can.heartbeat_silence);
-    let is_in_time = (leader.clock.now() - started).to_std().unwrap_or_default() < can.run_timeout;
+    let is_in_time = act::watched_for(leader, instance) < can.run_timeout;
     let now = leader.clock.monotonic();
     let is_contradicted = leader.watch(instance.id, |watch| {
         if !matches!(found.state, JobState::Unreachable { .. }) {

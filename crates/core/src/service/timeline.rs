@@ -1,6 +1,7 @@
 //! Looks at touched, silent and due tables, and turns pending plans into instances. Only it makes live instances of plans.
 
 mod recheck;
+mod standing;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
@@ -14,11 +15,12 @@ use tokio_util::sync::CancellationToken;
 use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
 use crate::decision::reconcile::{Reconciled, Seen, reconcile};
-use crate::decision::retry::backoff;
+use crate::decision::retry::{backoff, is_to_come};
 use crate::error::{Error, ErrorKind};
 use crate::model::action::Action;
-use crate::model::id::TableId;
+use crate::model::id::{InstanceId, TableId};
 use crate::model::instance::{Instance, InstanceKey};
+use crate::model::path::BasePath;
 use crate::model::policy::{Effective, RetryPolicy};
 use crate::model::table::{LookTrouble, TableRecord};
 use crate::service::alarms;
@@ -27,6 +29,7 @@ use crate::service::monitor::conclude;
 use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
 use crate::store::{Intent, PAGE_MAX};
+use crate::timeline::Sight;
 
 /// Looks at once; bounds the load on storage.
 pub const LOOKS_AT_ONCE_MAX: usize = 32;
@@ -34,7 +37,9 @@ pub const LOOKS_AT_ONCE_MAX: usize = 32;
 const QUEUE_MAX: usize = 10_000;
 /// Back-off of a table that cannot be read.
 const TROUBLE_FIRST: Duration = Duration::from_secs(2);
-const TROUBLE_MAX: Duration = Duration::from_secs(600);
+pub(crate) const TROUBLE_MAX: Duration = Duration::from_secs(600);
+/// Pause before instances are looked up again that gave no verdict although their table could be read.
+const PARTLY_AGAIN: TimeDelta = TimeDelta::seconds(60);
 /// Failed looks after which people are told.
 const TROUBLE_ALARM_AFTER: u32 = 3;
 /// Pause after a pass that the store failed.
@@ -133,8 +138,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
 
 fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
     let until_scan = next_scan.saturating_sub(leader.clock.monotonic());
-    let until_due =
-        leader.next_due().map_or(PASS_EVERY_MAX, |at| (at - leader.clock.now()).to_std().unwrap_or_default());
+    let until_due = leader.until_due().unwrap_or(PASS_EVERY_MAX);
     // With all look slots taken the end of a look comes first; a due table must not make the loop spin.
     let floor = if is_busy { Duration::from_millis(100) } else { Duration::from_millis(5) };
     until_scan.min(until_due).min(PASS_EVERY_MAX).max(floor)
@@ -176,7 +180,7 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
         });
     }
     let now = leader.clock.now();
-    for table in leader.take_due(now, QUEUE_MAX) {
+    for table in leader.take_due(QUEUE_MAX) {
         if known.contains(&table) {
             // Asked for during its look: another one afterwards.
             leader.plan_look(table, now + TimeDelta::milliseconds(200));
@@ -189,7 +193,7 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
     for table in found.into_iter().filter(|table| !known.contains(table)) {
         match leader.table(table).await {
             Ok(Some(record)) => match &record.look.trouble {
-                Some(trouble) if trouble.not_before > now => {
+                Some(trouble) if has_back_off(trouble, now) => {
                     leader.plan_look(table, trouble.not_before);
                 }
                 _ => ready.push(table),
@@ -210,7 +214,9 @@ async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
     loop {
         let page = leader.store.list_tables(cursor.as_deref(), PAGE_MAX).await?;
         for record in &page.items {
-            let again = record.look.trouble.as_ref().map(|trouble| trouble.not_before);
+            let now = leader.clock.now();
+            let trouble = record.look.trouble.as_ref();
+            let again = trouble.map(|t| if has_back_off(t, now) { t.not_before } else { now });
             leader.look_by(record.table.id, again.unwrap_or_else(|| heartbeat_due(leader, record)));
         }
         match page.next {
@@ -222,40 +228,55 @@ async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
 
 fn heartbeat_due(leader: &Leader, record: &TableRecord) -> Timestamp {
     let last = [record.touch.last_heard, record.look.looked_at].into_iter().flatten().max();
-    let last = last.unwrap_or(record.table.created_at);
+    // Not later than now: a clock that was set back must not keep the table silent for longer.
+    let last = last.unwrap_or(record.table.created_at).min(leader.clock.now());
     let timeout = TimeDelta::from_std(leader.policies.look.heartbeat_timeout).unwrap_or(TimeDelta::MAX);
     let share = i32::from(record.table.id.as_bytes()[15]);
     // Up to a tenth later, by the table's id, so that tables registered together are not looked at together.
     last + timeout + timeout / 2560 * share
 }
 
+/// Tells whether a table that cannot be read is still to be left alone.
+pub(crate) fn has_back_off(trouble: &LookTrouble, now: Timestamp) -> bool {
+    is_to_come(trouble.not_before, TROUBLE_MAX, now)
+}
+
 /// One look at one table, whatever comes of it.
 async fn look_at(leader: &Arc<Leader>, table: TableId, turn: Turn) {
     let started = leader.clock.monotonic();
-    let done = look(leader, table).await;
+    let done = look_or_trouble(leader, table).await;
     drop(turn);
-    let outcome = if done.is_ok() { "ok" } else { "error" };
+    let outcome = if matches!(done, Ok(true)) { "ok" } else { "error" };
     metrics::counter!("tms_looks_total", "outcome" => outcome).increment(1);
     metrics::histogram!("tms_look_seconds")
         .record(leader.clock.monotonic().saturating_sub(started).as_secs_f64());
     match done {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(e) if e.kind() == ErrorKind::Fenced => {}
         Err(error) => {
             tracing::warn!(table = %table, error = error.chain(), "A look failed; it is repeated.");
             leader.look_by(table, leader.clock.now() + TimeDelta::seconds(5));
+            // Its place is kept that long: what could not be stored as trouble has no back-off.
+            tokio::time::sleep(FAILED_PAUSE).await;
         }
     }
 }
 
-async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
-    let Some(record) = leader.table(table).await? else { return Ok(()) };
+/// Tells whether the table could be read. What stopped the look stands on the table, with a back-off.
+async fn look_or_trouble(leader: &Arc<Leader>, table: TableId) -> Result<bool, Error> {
+    let Some(record) = leader.table(table).await? else { return Ok(true) };
+    match look(leader, &record).await {
+        Ok(()) => Ok(true),
+        Err(e) if matches!(e.kind(), ErrorKind::Conflict | ErrorKind::Fenced) => Err(e),
+        Err(error) => trouble(leader, &record, &error).await.map(|()| false),
+    }
+}
+
+async fn look(leader: &Arc<Leader>, record: &TableRecord) -> Result<(), Error> {
+    let table = record.table.id;
     let effective = leader.policies.defaults.effective(&record.table.settings);
     let path = &record.table.base_path;
-    let sight = match leader.timelines.look(path).await {
-        Ok(sight) => sight,
-        Err(error) => return trouble(leader, &record, &error).await,
-    };
+    let sight = leader.timelines.look(path).await?;
     let live = leader.store.live_of_table(table).await?;
     // By level too: an instance whose write was done and whose answer was lost is not in the live set yet.
     leader.catch_up(&live);
@@ -273,16 +294,12 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
             ended.insert(key, instance);
         }
     }
-    let mut in_history = BTreeSet::new();
-    for instance in &live {
-        let Some(instant) = &instance.key.instant else { continue };
-        let action = instance.key.action;
-        let is_missing =
-            sight.pending(action, instant).is_none() && sight.completed_files(action, instant) == 0;
-        if is_missing && leader.timelines.completed_in_history(path, action, instant).await? {
-            in_history.insert(instance.key.clone());
-        }
-    }
+    let history = read_history(leader, path, &live, &sight).await;
+    let grace = TimeDelta::from_std(leader.policies.look.gone_grace).unwrap_or(TimeDelta::MAX);
+    let plans = standing::candidates(leader, record, &live, &sight, &tombstones).await?;
+    let is_looked_for = |action| action == Action::Clean || effective.actions.contains(&action);
+    let now = leader.clock.now();
+    let standing = standing::follow(plans, &sight, &tombstones, is_looked_for, table, grace, now);
     let is_clean_live = live.iter().any(|i| i.key.action == Action::Clean);
     let last_clean = if effective.clean_after_commits > 0 && !is_clean_live {
         leader.store.find_instance(&InstanceKey { table, action: Action::Clean, instant: None }).await?
@@ -291,12 +308,12 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
     };
     let lock_since = leader.timelines.lock_since(path).await.unwrap_or(None);
     let seen = Seen {
-        record: &record,
+        record,
         effective: &effective,
         live: &live,
         ended: &ended,
         tombstones: &tombstones,
-        in_history: &in_history,
+        in_history: &history.completed,
         last_clean: last_clean.as_ref(),
         sight: &sight,
         policy: &leader.policies.look,
@@ -304,17 +321,80 @@ async fn look(leader: &Arc<Leader>, table: TableId) -> Result<(), Error> {
         lock_since,
         now: leader.clock.now(),
     };
-    let found = reconcile(&seen);
-    finish(leader, &record, &effective, found).await
+    let mut found = reconcile(&seen);
+    // No verdict for those whose history cannot be read; the others go on.
+    found.changes.retain(|(instance, ..)| !history.unread.contains(&instance.id));
+    found.contradicted.retain(|id| !history.unread.contains(id));
+    found.state.foreign = standing::foreign(&sight, &effective);
+    found.look_again = [found.look_again, standing.look_again].into_iter().flatten().min();
+    for plan in &standing.gone {
+        leader.store.clear_tombstone(&standing::key_of(table, plan)).await?;
+    }
+    found.state.removed = standing.removed;
+    if !finish(leader, record, found).await? {
+        return Ok(());
+    }
+    let Some(record) = leader.table(table).await? else { return Ok(()) };
+    leader.look_by(table, heartbeat_due(leader, &record));
+    for instance in leader.board(|board| running_of(board, table)) {
+        conclude::note_rollbacks(leader, &instance).await?;
+    }
+    let unchecked = recheck::recheck(leader, &record, &effective).await?;
+    partly_read(leader, &record, history.error.or(unchecked).as_ref());
+    Ok(())
 }
 
-/// Stores what a look found, tells people, and checks again what is parked.
-async fn finish(
-    leader: &Arc<Leader>,
-    record: &TableRecord,
-    effective: &Effective,
-    found: Reconciled,
-) -> Result<(), Error> {
+/// What the history says of live instances that the active timeline does not show.
+#[derive(Default)]
+struct History {
+    /// Those that it holds as completed.
+    completed: BTreeSet<InstanceKey>,
+    /// Those of which nothing is known.
+    unread: BTreeSet<InstanceId>,
+    /// Why not.
+    error: Option<Error>,
+}
+
+async fn read_history(leader: &Leader, path: &BasePath, live: &[Instance], sight: &Sight) -> History {
+    let mut history = History::default();
+    for instance in live {
+        let Some(instant) = &instance.key.instant else { continue };
+        let action = instance.key.action;
+        if sight.pending(action, instant).is_some() || sight.completed_files(action, instant) > 0 {
+            continue;
+        }
+        match leader.timelines.completed_in_history(path, action, instant).await {
+            Ok(true) => {
+                history.completed.insert(instance.key.clone());
+            }
+            Ok(false) => {}
+            Err(error) => {
+                tracing::warn!(instance = %instance.id, error = error.chain(), "The history cannot be read: no verdict.");
+                history.unread.insert(instance.id);
+                history.error.get_or_insert(error);
+            }
+        }
+    }
+    history
+}
+
+/// Tells people when the table could be read but not all that its instances need; those are looked up again soon.
+fn partly_read(leader: &Leader, record: &TableRecord, error: Option<&Error>) {
+    let subject = record.table.id.to_string();
+    let Some(error) = error else { return leader.alerts.clear(AlertKind::TableUnreadable, &subject) };
+    leader.look_by(record.table.id, leader.clock.now() + PARTLY_AGAIN);
+    leader.alerts.raise(&Alert {
+        kind: AlertKind::TableUnreadable,
+        subject,
+        text: format!(
+            "instances of {} wait, since a part of it cannot be read: {error}",
+            record.table.base_path
+        ),
+    });
+}
+
+/// Stores what a look found, and tells people; no when somebody wrote in between, and the look is repeated.
+async fn finish(leader: &Leader, record: &TableRecord, found: Reconciled) -> Result<bool, Error> {
     let table = record.table.id;
     let mut writes = Vec::new();
     for instance in found.create {
@@ -324,15 +404,11 @@ async fn finish(
     for (before, change, reason) in found.changes {
         writes.extend(leader.write_of(&before, change, &reason));
     }
-    for gone in record.look.unserved.iter().filter(|u| !found.state.unserved.contains(u)) {
-        let key = InstanceKey { table, action: gone.action, instant: Some(gone.instant.clone()) };
-        leader.store.clear_tombstone(&key).await?;
-    }
     alarms(leader, record, &found.state, found.is_not_handed_over);
     if leader.commit(table, found.state.clone(), writes).await?.is_none() {
         // Somebody wrote in between: the same look again, on what is stored now.
         leader.look_by(table, leader.clock.now() + AGAIN_SOON);
-        return Ok(());
+        return Ok(false);
     }
     for id in found.contradicted {
         let now = leader.clock.monotonic();
@@ -346,12 +422,7 @@ async fn finish(
     if let Some(at) = found.look_again {
         leader.look_by(table, at);
     }
-    let Some(record) = leader.table(table).await? else { return Ok(()) };
-    leader.look_by(table, heartbeat_due(leader, &record));
-    for instance in leader.board(|board| running_of(board, table)) {
-        conclude::note_rollbacks(leader, &instance).await?;
-    }
-    recheck::recheck(leader, &record, effective).await
+    Ok(true)
 }
 
 /// The instances of a table whose driver was told to make its call.
@@ -367,7 +438,6 @@ fn alarms(
     is_not_handed_over: bool,
 ) {
     let subject = record.table.id.to_string();
-    leader.alerts.clear(AlertKind::TableUnreadable, &subject);
     match &state.damage {
         Some(damage) => leader.alerts.raise(&Alert {
             kind: AlertKind::DamageSuspected,
@@ -395,23 +465,29 @@ fn alarms(
 pub(crate) fn next_foreign_look(effective: &Effective, sign: Option<Timestamp>, now: Timestamp) -> Timestamp {
     let grace = TimeDelta::from_std(effective.foreign_grace).unwrap_or(TimeDelta::MAX);
     let soon = now + TimeDelta::seconds(60);
-    sign.map_or(soon, |s| {
-        (s + grace + TimeDelta::milliseconds(10)).clamp(now + TimeDelta::milliseconds(100), soon)
-    })
+    let end = sign.and_then(|s| s.checked_add_signed(grace)).map(|at| at + TimeDelta::milliseconds(10));
+    // The grace is counted on the monotonic clock: its end by the wall clock may be past and it still runs.
+    match end {
+        Some(at) if at > now => at.clamp(now + TimeDelta::milliseconds(100), soon),
+        _ => soon,
+    }
 }
 
-/// A table that cannot be read gets a back-off, never a hot loop; nothing is concluded.
-async fn trouble(leader: &Leader, record: &TableRecord, error: &Error) -> Result<(), Error> {
+/// A table that cannot be read gets a back-off, never a hot loop; nothing is concluded. `before` is the table before the
+/// look, which may have stored a part of what it found.
+async fn trouble(leader: &Leader, before: &TableRecord, error: &Error) -> Result<(), Error> {
+    let Some(record) = leader.table(before.table.id).await? else { return Ok(()) };
     let now = leader.clock.now();
-    let n_failed = record.look.trouble.as_ref().map_or(0, |t| t.n_failed) + 1;
+    let former = before.look.trouble.as_ref();
+    let n_failed = former.map_or(0, |t| t.n_failed).saturating_add(1);
     let policy =
         RetryPolicy { max_attempts: u32::MAX, backoff_first: TROUBLE_FIRST, backoff_max: TROUBLE_MAX };
     let wait = backoff(&policy, n_failed, rand::random());
     let not_before = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
     let mut state = record.look.clone();
-    let since = state.trouble.as_ref().map_or(now, |t| t.since);
+    let since = former.map_or(now, |t| t.since);
     state.trouble = Some(LookTrouble { error: error.to_string(), n_failed, not_before, since });
-    // The touch is kept uncovered: the table is still to be looked at.
+    // A touch that no look covered is kept uncovered: the table is still to be looked at.
     leader.commit(record.table.id, state, Vec::new()).await?;
     leader.look_by(record.table.id, not_before);
     tracing::warn!(table = %record.table.id, n_failed, error = error.chain(), "A table cannot be read.");

@@ -111,14 +111,15 @@ async fn bounded<T>(
     }
 }
 
-/// The one place that turns the reader's errors into ours.
+/// The one place that turns the reader's errors into ours. The reader's text is whole, with file, cause and advice: its
+/// causes would only say it again.
 fn map_error(path: &BasePath, what: &'static str, error: tms_hudi::Error) -> Error {
     let kind = match error.kind() {
         tms_hudi::ErrorKind::NotFound => ErrorKind::NotFound,
         tms_hudi::ErrorKind::Unsupported => ErrorKind::Unsupported,
         _ => ErrorKind::Unavailable,
     };
-    Error::new(kind, what).with("table", path).with("reason", &error).caused_by(error)
+    Error::new(kind, what).with("table", path).with("reason", error)
 }
 
 fn action_of(action: PlanAction) -> Action {
@@ -178,6 +179,7 @@ fn sight_of(path: &BasePath, snapshot: &Snapshot, metadata: Option<(u32, u32)>) 
             metadata_table: metadata,
         },
         name: Some(properties.name.clone()).filter(|n| !n.is_empty()),
+        database: properties.database.clone().filter(|d| !d.is_empty()),
         is_metadata_table: path.as_str().ends_with("/.hoodie/metadata"),
         pending,
         completed,

@@ -20,6 +20,8 @@ pub struct ScriptedTable {
     pub sight: Sight,
     /// The table cannot be read.
     pub is_unreadable: bool,
+    /// Its history cannot be read; the active timeline can.
+    pub is_history_bad: bool,
     /// Answer of the loss guard.
     pub overtaken: Overtaken,
     /// Instants in the history.
@@ -47,6 +49,7 @@ impl Default for ScriptedTable {
                     metadata_table: None,
                 },
                 name: Some("t".to_owned()),
+                database: None,
                 is_metadata_table: false,
                 pending: Vec::new(),
                 completed: BTreeMap::new(),
@@ -54,6 +57,7 @@ impl Default for ScriptedTable {
                 upheaval: None,
             },
             is_unreadable: false,
+            is_history_bad: false,
             overtaken: Overtaken::No,
             history: Vec::new(),
             sign: None,
@@ -146,7 +150,11 @@ impl TimelineSource for ScriptedTimelines {
         action: Action,
         instant: &Instant,
     ) -> Result<bool, Error> {
-        Ok(self.read(path)?.history.contains(&(action, instant.clone())))
+        let table = self.read(path)?;
+        if table.is_history_bad {
+            return Err(Error::new(ErrorKind::Unexpected, "read the history").with("table", path));
+        }
+        Ok(table.history.contains(&(action, instant.clone())))
     }
 
     async fn sign_of_life(&self, path: &BasePath, _instant: &Instant) -> Result<Option<Timestamp>, Error> {

@@ -6,6 +6,8 @@ use tms_core::engine::scripted::Answer;
 use tms_core::error::ErrorKind;
 use tms_core::manager::attempt::LeaveStage;
 use tms_core::model::action::Action;
+use tms_core::model::instance::CancelAsked;
+use tms_core::store::{Expect, InstanceWrite};
 
 use crate::rig::{Rig, T1, T2, instant, run_id};
 
@@ -148,6 +150,99 @@ async fn a_cancel_while_the_engine_is_unreachable_reaches_the_driver() {
     rig.stop().await;
 }
 
+/// Nobody has leave, so nothing that the engine could say matters.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_before_leave_is_final_while_the_engine_is_unreachable() {
+    let rig = Rig::start().await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    rig.until_attempt(&key, "accepted").await;
+    rig.engine.set_unreachable(Some("down"));
+    let id = rig.find(&key).await.unwrap().id;
+    rig.managers.instances.cancel(id, "test").await.unwrap();
+    rig.pass(10).await;
+    assert_eq!(rig.get(id).await.state.as_str(), "cancelled");
+    rig.refused(&job, &run_id(1), LeaveStage::Start, "revoked").await;
+    rig.engine.set_unreachable(None);
+    rig.pass(120).await;
+    assert!(!rig.engine.cancels(&job.tag).is_empty(), "its job is ended when the engine is back");
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cancel_before_leave_is_final_when_its_engine_is_not_configured_any_more() {
+    let mut rig = Rig::start().await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    rig.until_attempt(&key, "accepted").await;
+    rig.stop_node().await;
+    rig.engines.clear();
+    rig.start_node();
+    rig.pass(60).await;
+    assert!(rig.find(&key).await.unwrap().takes_slot(), "nobody asked for its end");
+    let id = rig.find(&key).await.unwrap().id;
+    rig.managers.instances.cancel(id, "test").await.unwrap();
+    rig.pass(10).await;
+    assert_eq!(rig.get(id).await.state.as_str(), "cancelled");
+    rig.refused(&job, &run_id(1), LeaveStage::Start, "revoked").await;
+    rig.stop().await;
+}
+
+/// The cancel comes while the engine is being called, and the engine refuses.
+#[tokio::test(start_paused = true)]
+async fn a_cancel_during_a_refused_submission_ends_the_instance() {
+    let rig = Rig::start().await;
+    rig.engine.set_absent_is_proof(true);
+    rig.engine.answer_next([Answer::Refuse("no room".to_owned())]);
+    let instances = rig.managers.instances.clone();
+    rig.engine.on_submit(move |job| {
+        let (instances, id) = (instances.clone(), job.tag.instance());
+        let cancel = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            runtime.block_on(async { instances.cancel(id, "test").await.unwrap() });
+        };
+        std::thread::spawn(cancel).join().unwrap();
+    });
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    rig.until_state(&key, "cancelled").await;
+    rig.pass(3_600).await;
+    assert_eq!(rig.engine.calls().submit, 1);
+    rig.stop().await;
+}
+
+/// Another job has its tag: nobody is going to run it, and it is not held for ever.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_instance_whose_tag_is_taken_ends() {
+    let rig = Rig::start().await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    let id = rig.until_attempt(&key, "accepted").await.id;
+    rig.engine.ignore_cancels(1_000);
+    rig.managers.instances.cancel(id, "test").await.unwrap();
+    rig.pass(1).await;
+    rig.engine.take_tag(&job.tag, "other");
+    rig.until_state(&key, "cancelled").await;
+    rig.stop().await;
+}
+
+/// Rows of the time when this could happen: the mark is no reason to do nothing.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_instance_with_a_cancel_mark_can_be_cancelled() {
+    let rig = Rig::start().await;
+    rig.managers.queues.pause(&"default".parse().unwrap(), "test").await.unwrap();
+    rig.pass(2).await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let waiting = rig.until_state(&key, "pending").await;
+    let mut marked = waiting.clone();
+    marked.cancel_asked = Some(CancelAsked { by: "test".to_owned(), at: waiting.created_at });
+    let expect = Expect::Version(waiting.version);
+    let write = InstanceWrite { expect, after: marked, events: Vec::new(), past_attempt: None };
+    rig.store.write(None, vec![write]).await.unwrap();
+    rig.managers.instances.cancel(waiting.id, "test").await.unwrap();
+    assert_eq!(rig.get(waiting.id).await.state.as_str(), "cancelled");
+    rig.stop().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn clear_cancels_what_waits_and_what_runs_only_on_demand() {
     let rig = Rig::start().await;
@@ -185,7 +280,8 @@ async fn a_removed_instance_stays_away_while_its_plan_stands() {
     // The plan goes and another one of the same instant comes: it is new.
     rig.table("t", |t| t.roll_back(Action::Compaction, &instant(T2)));
     rig.callback("t").await;
-    rig.pass(10).await;
+    // Gone for certain, as with every plan.
+    rig.pass(200).await;
     rig.planned("t", Action::Compaction, T2).await;
     rig.until_state(&other, "pending").await;
     rig.stop().await;

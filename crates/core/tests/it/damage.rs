@@ -123,6 +123,52 @@ async fn the_rollback_of_our_own_retry_is_explained() {
     rig.stop().await;
 }
 
+/// Removed and added again, registered anew, or with past attempts that were pruned: what lies on the timeline from before
+/// says nothing of now.
+#[tokio::test(start_paused = true)]
+async fn a_rollback_from_before_the_attempt_is_no_damage() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| t.rollbacks.push(T2.to_owned()));
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    rig.callback("t").await;
+    rig.pass(20).await;
+    assert!(!rig.alerts.stands(AlertKind::DamageSuspected), "while it runs");
+    rig.completes(&job, 1, "t", Action::Compaction, T1).await;
+    rig.until_state(&key, "succeeded").await;
+    assert!(!rig.alerts.stands(AlertKind::DamageSuspected));
+    rig.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_rollback_is_damage_whatever_was_rolled_back_before() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| t.rollbacks.push(T2.to_owned()));
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    rig.table("t", |t| t.rollbacks.push(T3.to_owned()));
+    rig.completes(&job, 1, "t", Action::Compaction, T1).await;
+    rig.until_state(&key, "succeeded").await;
+    let text = rig.alerts.text(AlertKind::DamageSuspected).unwrap();
+    assert!(text.contains(T3) && !text.contains(T2), "{text}");
+    rig.stop().await;
+}
+
+/// Each retry of ours explains one rollback, not those that others make later.
+#[tokio::test(start_paused = true)]
+async fn a_second_rollback_during_our_retry_is_damage() {
+    let rig = Rig::start().await;
+    rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.begun(1, "t", Action::Compaction, T1).await;
+    rig.engine.end(&job.tag, "killed");
+    rig.begun(2, "t", Action::Compaction, T1).await;
+    rig.table("t", |t| t.rollbacks = vec![T2.to_owned(), T3.to_owned()]);
+    rig.callback("t").await;
+    rig.pass(20).await;
+    assert!(rig.alerts.stands(AlertKind::DamageSuspected));
+    rig.stop().await;
+}
+
 /// A job that changed the version of a properties file locks old writers out: an alarm.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_changed_a_version_is_an_alarm() {

@@ -78,6 +78,25 @@ async fn a_write_that_ends_between_two_listings_is_no_writer_without_heartbeat()
     assert!(source.writes_without_heartbeat(&path).await.unwrap().is_empty());
 }
 
+/// A person reads it in a log line, an alarm and the list of tables.
+#[tokio::test]
+async fn what_keeps_a_table_from_being_read_is_told_once_with_file_and_advice() {
+    let folder = tempfile::tempdir().unwrap();
+    let (timeline, path) = table(folder.path());
+    let file = timeline.join("hoodie.properties");
+    let cut = fs::read_to_string(&file).unwrap().replace("hoodie.table.type=MERGE_ON_READ\n", "");
+    fs::write(&file, cut).unwrap();
+    let error = HudiTimelines::local().look(&path).await.unwrap_err();
+    let told = error.chain();
+    assert_eq!(told, error.to_string(), "the causes say more than the error");
+    let whole = format!(
+        "table {path}, reason cannot read the table's properties: {path}/.hoodie/hoodie.properties: "
+    );
+    for part in [whole.as_str(), "hoodie.table.type is missing", "(look again"] {
+        assert_eq!(told.matches(part).count(), 1, "{part} in {told}");
+    }
+}
+
 /// A look does not read the properties again; the check before a job does.
 #[tokio::test]
 async fn the_check_before_a_job_sees_what_changed_in_the_properties() {
@@ -87,7 +106,7 @@ async fn the_check_before_a_job_sees_what_changed_in_the_properties() {
     let (record, instance) = waiting(&path);
     let effective = TableDefaults::default().effective(&record.table.settings);
     let verdict =
-        async || preflight(&source, &record, &instance, &effective, day_zero()).await.unwrap().verdict;
+        async || preflight(&source, &record, &instance, &effective, day_zero().into()).await.unwrap().verdict;
     assert_eq!(verdict().await, Verdict::Go(Expected::None));
     let metadata = timeline.join("metadata/.hoodie");
     fs::create_dir_all(&metadata).unwrap();
@@ -111,7 +130,9 @@ fn waiting(path: &BasePath) -> (TableRecord, Instance) {
     let key = InstanceKey { table: id, action: Action::Clean, instant: None };
     let state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
     let record = TableRecord { table, touch: Touch::default(), look: LookState::default() };
-    (record, Instance::new(key, state, Trigger::Api, day_zero()))
+    let mut instance = Instance::new(key, state, Trigger::Api, day_zero());
+    instance.is_asked_for = true;
+    (record, instance)
 }
 
 #[tokio::test]

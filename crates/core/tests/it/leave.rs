@@ -22,6 +22,20 @@ fn one_of(first: &LeaveAnswer, second: &LeaveAnswer) {
     assert!(is_one, "{first:?} {second:?}");
 }
 
+/// A node that does not know the attempt's engine gives the usual time limit: a job refuses one of 0.
+#[tokio::test(start_paused = true)]
+async fn leave_for_a_job_of_an_unknown_engine_has_the_usual_time_limit() {
+    let mut engines = tms_core::engine::Engines::new();
+    let mut rig = Rig::idle_with(|s| std::mem::swap(&mut s.engines, &mut engines));
+    rig.engines = engines;
+    rig.start_node();
+    rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    let LeaveAnswer::Given(grant) = rig.ask(&job, &run_id(1), START).await else { panic!() };
+    assert_eq!(grant.run_timeout_secs, 86_400);
+    rig.stop().await;
+}
+
 /// C4
 #[tokio::test(start_paused = true)]
 async fn of_two_drivers_that_ask_at_once_one_gets_leave() {

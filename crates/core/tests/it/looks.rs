@@ -87,6 +87,24 @@ async fn a_silent_table_is_looked_at_once_per_time_out() {
     rig.stop().await;
 }
 
+/// How long a table may be silent is what the policy says.
+#[tokio::test(start_paused = true)]
+async fn a_silent_table_is_looked_at_sooner_when_its_time_out_is_shorter() {
+    let rig =
+        Rig::start_with(|s| s.policies.look.heartbeat_timeout = std::time::Duration::from_secs(300)).await;
+    rig.callback("t").await;
+    rig.pass(5).await;
+    let n_before = rig.table("t", |t| t.n_looks);
+    rig.pass(290).await;
+    assert_eq!(rig.table("t", |t| t.n_looks), n_before, "it is not silent for long enough");
+    // A tenth is the spread of tables among each other.
+    rig.pass(40).await;
+    assert_eq!(rig.table("t", |t| t.n_looks), n_before + 1);
+    rig.pass(290).await;
+    assert_eq!(rig.table("t", |t| t.n_looks), n_before + 1, "a look is a sign too");
+    rig.stop().await;
+}
+
 /// A table that cannot be read gets a growing back-off, nothing is concluded, and the others go on.
 #[tokio::test(start_paused = true)]
 async fn an_unreadable_table_backs_off_alone() {
@@ -122,7 +140,8 @@ async fn an_unreadable_table_backs_off_alone() {
     rig.stop().await;
 }
 
-/// No verdict in any column while the timeline cannot be read; an attempt that ended waits for it.
+/// No verdict in any column while the timeline cannot be read. An attempt that ended waits for it a while, and then only its
+/// instance does.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_on_an_unreadable_table_gets_no_verdict() {
     let rig = Rig::start().await;
@@ -133,9 +152,12 @@ async fn an_attempt_on_an_unreadable_table_gets_no_verdict() {
         t.is_unreadable = true;
     });
     rig.ends(&job, 1, "returned", 0, &[]).await;
-    rig.pass(3600).await;
+    rig.pass(240).await;
     let now = rig.find(&key).await.unwrap();
     assert!(now.takes_slot() && now.state == InstanceState::Active, "{now:?}");
+    rig.pass(3360).await;
+    let now = rig.find(&key).await.unwrap();
+    assert!(!now.takes_slot() && !now.state.is_ended(), "{now:?}");
     assert!(rig.record("t").await.look.trouble.is_some(), "it is shown");
     let n_looks = rig.table("t", |t| t.n_looks);
     assert!(n_looks < 60, "{n_looks} looks in an hour");
@@ -318,7 +340,12 @@ async fn a_registered_table_is_looked_at_with_its_own_settings() {
     let rig = Rig::start().await;
     rig.table("t", |t| t.plan(Action::Compaction, &instant(T1)));
     let settings = TableSettings { actions: Some([Action::Clustering].into()), ..TableSettings::default() };
-    let request = RegisterTable { base_path: "/lake/t/".to_owned(), settings, look: false };
+    let request = RegisterTable {
+        base_path: "/lake/t/".to_owned(),
+        settings: Some(settings),
+        merge: false,
+        look: false,
+    };
     rig.managers.tables.register(request, "test").await.unwrap();
     rig.pass(5).await;
     assert_eq!(rig.record("t").await.look.n_foreign_plans, 1);

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use tms_core::clock::Clock;
+use tms_core::error::ErrorKind;
 use tms_core::manager::queue::QueueChange;
 use tms_core::model::action::Action;
 use tms_core::store::InstanceFilter;
@@ -13,6 +14,21 @@ async fn paused(rig: &Rig, name: &str) {
     rig.managers.queues.pause(&name.parse().unwrap(), "test").await.unwrap();
     // A change of a queue reaches the leader within a second.
     rig.pass(2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_queue_may_be_paused_before_its_first_use_but_not_resumed() {
+    let rig = Rig::start().await;
+    let queues = &rig.managers.queues;
+    let etl = "etl".parse().unwrap();
+    let refused = queues.resume(&etl, "test").await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotFound);
+    assert_eq!(queues.list().await.unwrap().len(), 1, "a slip makes no queue");
+    assert!(queues.pause(&etl, "test").await.unwrap().is_paused);
+    assert!(!queues.resume(&etl, "test").await.unwrap().is_paused);
+    // The default one is always there.
+    assert!(!queues.resume(&"default".parse().unwrap(), "test").await.unwrap().is_paused);
+    rig.stop().await;
 }
 
 #[tokio::test(start_paused = true)]

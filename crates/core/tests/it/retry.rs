@@ -67,6 +67,29 @@ async fn what_does_not_count_is_repeated_without_limit_but_ever_more_slowly() {
     rig.stop().await;
 }
 
+/// A person wanted it tried again: what was before weighs nothing.
+#[tokio::test(start_paused = true)]
+async fn an_instance_that_a_person_retries_waits_no_longer_than_a_new_one() {
+    let rig = Rig::start().await;
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    for n in 1..=6 {
+        let job = rig.job(n).await;
+        rig.take_leave(&job, &run_id(n)).await;
+        rig.ends(&job, n, "threw", 3, &["Unable to acquire the lock"]).await;
+    }
+    let waiting = rig.until_state(&key, "pending").await;
+    assert_eq!(waiting.n_tries(), 6);
+    rig.managers.instances.retry(waiting.id, false, "test").await.unwrap();
+    let job = rig.job(7).await;
+    rig.take_leave(&job, &run_id(7)).await;
+    rig.ends(&job, 7, "threw", 3, &["Unable to acquire the lock"]).await;
+    let waiting = rig.until_state(&key, "pending").await;
+    let InstanceState::Pending { not_before: Some(at), .. } = waiting.state else { panic!("{waiting:?}") };
+    assert!(at - waiting.updated_at <= TimeDelta::seconds(12), "the first back-off, with its jitter");
+    assert_eq!((waiting.n_tries(), waiting.n_attempts), (1, 7));
+    rig.stop().await;
+}
+
 /// A job that refused its own commit leaves its plan inflight: parked, not a retry.
 #[tokio::test(start_paused = true)]
 async fn a_job_that_refused_its_own_commit_is_parked_and_not_tried_again() {

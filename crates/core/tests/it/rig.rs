@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 use tms_core::alert::{Alert, AlertKind, AlertSink};
 use tms_core::clock::{Clock, Timestamp};
 use tms_core::election::SingleNode;
-use tms_core::engine::scripted::ScriptedEngine;
+use tms_core::engine::scripted::{DRIVER_PID, ScriptedEngine};
 use tms_core::engine::{Engine, Engines, Job};
 use tms_core::error::Error;
 use tms_core::manager::attempt::{LeaveAnswer, LeaveAsk, LeaveStage};
@@ -48,6 +48,15 @@ const WAIT_MAX: Duration = Duration::from_secs(90 * 60);
 #[derive(Debug)]
 pub(crate) struct TestClock {
     start: tokio::time::Instant,
+    /// By how many seconds somebody set the wall clock; the monotonic one knows nothing of it.
+    set_by: std::sync::atomic::AtomicI64,
+}
+
+impl TestClock {
+    /// Makes the wall clock stand so many seconds from where it would be untouched; 0 sets it right.
+    pub(crate) fn jump(&self, seconds: i64) {
+        self.set_by.store(seconds, std::sync::atomic::Ordering::SeqCst);
+    }
 }
 
 /// Where the clock of every test begins.
@@ -57,7 +66,10 @@ pub(crate) fn day_zero() -> Timestamp {
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        day_zero() + TimeDelta::milliseconds(i64::try_from(self.start.elapsed().as_millis()).unwrap())
+        let set_by = TimeDelta::seconds(self.set_by.load(std::sync::atomic::Ordering::SeqCst));
+        day_zero()
+            + set_by
+            + TimeDelta::milliseconds(i64::try_from(self.start.elapsed().as_millis()).unwrap())
     }
 
     fn monotonic(&self) -> Duration {
@@ -159,7 +171,7 @@ impl Rig {
         let Setup { store, policies, engines } = setup;
         let timelines = Arc::new(ScriptedTimelines::default());
         let looks = Arc::new(WatchedTimelines::new(Arc::clone(&timelines)));
-        let clock = Arc::new(TestClock { start: tokio::time::Instant::now() });
+        let clock = Arc::new(TestClock { start: tokio::time::Instant::now(), set_by: 0.into() });
         let wakes = Wakes::default();
         let keep = CancellationToken::new();
         let (coalescer, task) = Coalescer::new(Arc::clone(&store) as _, CoalescerLimits::default());
@@ -483,8 +495,8 @@ pub(crate) fn leave_ask(job: &Job, run: &RunId, stage: LeaveStage) -> LeaveAsk {
         token: job.token.expose_secret().to_owned(),
         run_id: run.clone(),
         stage,
-        pid: None,
-        host: None,
+        pid: Some(DRIVER_PID),
+        host: Some("engine".to_owned()),
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use secrecy::ExposeSecret;
 use tms_core::engine::{Engine, Force, JobState};
+use tms_engine_spark::attempt::LockSeen;
 
 use crate::bench::{Bench, RUNS_UNTIL_TOLD, eventually, handle, job, job_ref};
 
@@ -15,6 +16,7 @@ async fn an_exit_code_is_kept_by_the_wrapper() {
     assert_eq!(bench.state(&job.tag).await, JobState::Running);
     std::fs::write(bench.spark_file("go"), "").unwrap();
     assert_eq!(bench.wait_for_end(&job.tag).await, "exit 3");
+    assert!(bench.folder(&job.tag).read_exit().unwrap().unwrap().left_nothing);
     let found = bench.restarted().find(&job.tag, Some(&handle)).await;
     assert_eq!(found.state, JobState::Ended { how: "exit 3".to_owned(), is_settled: true });
     assert_eq!(found.handle, Some(handle));
@@ -95,16 +97,41 @@ async fn an_unknown_job_is_cancelled_without_an_error() {
     }
 }
 
+/// A `spark-submit` that does not `exec`: what it started is the driver, whether it kept the lock or closed everything.
 #[tokio::test]
-async fn a_child_that_outlives_the_driver_keeps_the_end_unsettled() {
+async fn a_child_that_outlives_the_driver_keeps_the_attempt_live() {
+    for closed in ["", "3<&- 4<&- 5<&- 6<&- 7<&- 8<&- 9<&-"] {
+        // By `exec`, since a shell keeps what it sets aside for one command only.
+        let bench = Bench::new(&format!("(exec < /dev/null > /dev/null 2>&1 {closed}; until_told) & exit 0"));
+        let job = job();
+        bench.submit(&job).await;
+        let folder = bench.folder(&job.tag);
+        eventually(|| folder.read_exit().unwrap().is_some(), "the record of the end").await;
+        assert!(!folder.read_exit().unwrap().unwrap().left_nothing);
+        let claim = bench.claim(&job.tag);
+        let is_gone = || tms_engine_spark::proc::look(claim.wrapper.pid).unwrap().is_none_or(|p| p.is_zombie);
+        eventually(is_gone, "the end of the wrapper").await;
+        let is_held = folder.look_at_lock().unwrap() == LockSeen::Held;
+        assert_eq!(is_held, closed.is_empty(), "a background job inherits the second hold");
+        for _ in 0..3 {
+            assert_eq!(bench.state(&job.tag).await, JobState::Running);
+            assert_eq!(bench.restarted().find(&job.tag, None).await.state, JobState::Running);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        std::fs::write(bench.spark_file("go"), "").unwrap();
+        assert_eq!(bench.wait_for_end(&job.tag).await, "exit 0");
+    }
+}
+
+#[tokio::test]
+async fn a_kill_ends_a_child_that_outlived_the_driver() {
     let bench = Bench::new("until_told < /dev/null > /dev/null 2>&1 & exit 0");
     let job = job();
-    bench.submit(&job).await;
-    let unsettled = JobState::Ended { how: "exit 0".to_owned(), is_settled: false };
-    bench.wait_for_state(&job.tag, |s| *s == unsettled).await;
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!(bench.state(&job.tag).await, unsettled);
-    std::fs::write(bench.spark_file("go"), "").unwrap();
+    let text = bench.submit(&job).await;
+    let folder = bench.folder(&job.tag);
+    eventually(|| folder.read_exit().unwrap().is_some(), "the record of the end").await;
+    assert_eq!(bench.state(&job.tag).await, JobState::Running);
+    bench.engine.cancel(&job_ref(&job.tag, Some(&text)), Force::Kill).await.unwrap();
     assert_eq!(bench.wait_for_end(&job.tag).await, "exit 0");
 }
 

@@ -5,5 +5,6 @@ mod bench;
 mod ends;
 mod identity;
 mod logs;
+mod places;
 mod real_spark;
 mod survival;

@@ -2,18 +2,21 @@
 
 use std::fs;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use chrono::{DateTime, Utc};
+use rustix::fs::OFlags;
 
+use super::threads::ReadThreads;
 use super::{Entry, Listing, ListingError, ListingErrorKind};
 
 /// Most entries of one folder that are taken; a timeline of 10,000 instants has some 30,000 (measured).
 const LIST_ENTRIES_MAX: usize = 1_000_000;
 
-/// The file systems of this machine. Plain calls of the standard library on tokio's blocking pool:
+/// The file systems of this machine. Plain calls of the standard library on [`ReadThreads`]:
 /// its paths are byte strings, so nothing is encoded or decoded on the way.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalListing;
@@ -90,14 +93,24 @@ fn list_blocking(folder: &str) -> Result<Vec<Entry>, ListingError> {
     Ok(entries)
 }
 
+/// Opens a plain file. A pipe or device would hang or never end; Hudi writes neither.
+fn open_plain(path: &str, local: &Path) -> Result<(fs::File, fs::Metadata), ListingError> {
+    let plain = |meta: fs::Metadata| {
+        if meta.is_file() { Ok(meta) } else { Err(unsupported(path, "not a plain file")) }
+    };
+    // Asked first, since the opening of a device can change it; and opened so that a pipe that takes the file's place
+    // in between does not hang.
+    plain(fs::metadata(local).map_err(|e| io_error(path, &e))?)?;
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
+    let opened = fs::OpenOptions::new().read(true).custom_flags(flags).open(local);
+    let file = opened.map_err(|e| io_error(path, &e))?;
+    let meta = plain(file.metadata().map_err(|e| io_error(path, &e))?)?;
+    Ok((file, meta))
+}
+
 fn read_blocking(path: &str, offset: u64, length: u64, is_whole: bool) -> Result<Bytes, ListingError> {
     let local = LocalListing::local_path(path)?;
-    let mut file = fs::File::open(local).map_err(|e| io_error(path, &e))?;
-    let meta = file.metadata().map_err(|e| io_error(path, &e))?;
-    // A pipe or device would hang or never end; Hudi writes neither.
-    if !meta.is_file() {
-        return Err(unsupported(path, "not a plain file"));
-    }
+    let (mut file, meta) = open_plain(path, &local)?;
     let too_large = || {
         let detail = format!("more than {length} bytes");
         ListingError::new(ListingErrorKind::TooLarge, path, detail)
@@ -135,15 +148,15 @@ async fn blocking<T: Send + 'static>(
     path: &str,
     work: impl FnOnce(&str) -> Result<T, ListingError> + Send + 'static,
 ) -> Result<T, ListingError> {
-    let owned = path.to_owned();
-    match tokio::task::spawn_blocking(move || work(&owned)).await {
-        Ok(done) => done,
-        Err(e) => Err(ListingError::new(ListingErrorKind::Unreachable, path, e.to_string())),
-    }
+    ReadThreads::of_process().run(path, work).await
 }
 
 #[async_trait]
 impl Listing for LocalListing {
+    fn check(&self, folder: &str) -> Result<(), ListingError> {
+        ReadThreads::of_process().check(folder)
+    }
+
     async fn list(&self, folder: &str) -> Result<Vec<Entry>, ListingError> {
         blocking(folder, list_blocking).await
     }

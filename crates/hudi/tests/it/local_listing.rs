@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tms_hudi::{Listing, ListingErrorKind, LocalListing};
 
@@ -51,4 +52,22 @@ async fn a_local_file_over_the_limit_is_too_large() {
     std::fs::File::create(&path).unwrap().set_len(1 << 40).unwrap();
     let error = LocalListing.read(&path.display().to_string(), 1_000).await.unwrap_err();
     assert_eq!(error.kind(), ListingErrorKind::TooLarge);
+}
+
+/// Neither opening nor reading a pipe ends while nobody writes into it.
+#[tokio::test]
+async fn a_pipe_or_device_is_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let link = folder.path().join("link");
+    std::os::unix::fs::symlink(&pipe, &link).unwrap();
+    for path in [pipe, link, "/dev/zero".into()] {
+        let path = path.display().to_string();
+        let whole = LocalListing.read(&path, 1_000);
+        let error = tokio::time::timeout(Duration::from_secs(10), whole).await.expect(&path).unwrap_err();
+        assert_eq!(error.kind(), ListingErrorKind::Unsupported, "{error}");
+        assert!(error.detail().contains("not a plain file"), "{error}");
+        assert!(LocalListing.read_range(&path, 5, 5).await.is_err());
+    }
 }

@@ -81,7 +81,8 @@ pub async fn readyz(State(app): State<App>) -> Response {
         Ok(Ok(())) => None,
         Ok(Err(e)) => {
             tracing::warn!(error = %e.chain(), "The store takes no writes.");
-            Some(format!("cannot {}", e.operation()))
+            let hint = e.hint_text().map(|hint| format!(": {hint}")).unwrap_or_default();
+            Some(format!("cannot {}{hint}", e.operation()))
         }
         Err(_) => Some(format!("no answer within {} s", STORE_TIME_MAX.as_secs())),
     };

@@ -14,6 +14,7 @@ use utoipa::IntoParams;
 use crate::api::dto::instance::{
     AddInstanceDto, InstanceDetailDto, InstanceDto, LogTailDto, RetryInstanceDto,
 };
+use crate::api::dto::table::NO_LAUNCHER;
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
 use crate::api::{InstanceList, limit_of};
@@ -112,9 +113,15 @@ pub async fn add_instance(
     headers: HeaderMap,
     Json(body): Json<AddInstanceDto>,
 ) -> Result<Json<InstanceDto>, ApiError> {
+    let action: Action = body.action.parse()?;
+    if !action.has_launcher() {
+        return Err(Problem::new(400, "invalid", format!("nothing runs a {action}"))
+            .hint(NO_LAUNCHER)
+            .into());
+    }
     let request = AddInstance {
         table: body.table,
-        action: body.action.parse()?,
+        action,
         instant: body.instant,
         queue: body.queue,
         priority: body.priority,

@@ -19,6 +19,8 @@ use crate::guard::bearer;
 
 /// Longest body of a driver, in bytes; the end carries result rows and causes, which the job cuts.
 const JOB_BODY_BYTES_MAX: usize = 1024 * 1024;
+/// Longest id of an application that is logged, in characters.
+const APP_ID_CHARS_MAX: usize = 100;
 /// A percentage that only the timeline can complete.
 const PERCENT_MAX: u8 = 99;
 
@@ -105,6 +107,12 @@ struct EndBody {
 #[derive(Debug, Serialize)]
 struct EndReply {}
 
+/// Returns an application's id without what none has (`local-1`, `application_1_2`, `spark-1a`): it goes to the log.
+fn app_label(app_id: &str) -> String {
+    let is_of_ids = |c: &char| c.is_ascii_alphanumeric() || "-_.:".contains(*c);
+    app_id.chars().filter(is_of_ids).take(APP_ID_CHARS_MAX).collect()
+}
+
 fn token_of(headers: &HeaderMap) -> Result<String, ApiError> {
     match bearer(headers).filter(|t| !t.is_empty()) {
         Some(token) => Ok(token.to_owned()),
@@ -183,9 +191,23 @@ async fn end(
         // The Manager notes its own time.
         at: Timestamp::UNIX_EPOCH,
     };
-    if let Some(app_id) = body.app_id.as_deref().filter(|a| !a.is_empty()) {
-        tracing::info!(%tag, app = %tms_core::model::event::cut(app_id, 100), "A driver named its application.");
-    }
     app.managers.attempts.end(&tag, &token, &body.run_id, report).await?;
+    // Only now: before, the token was not checked.
+    if let Some(app_id) = body.app_id.as_deref().map(app_label).filter(|a| !a.is_empty()) {
+        tracing::info!(%tag, app = app_id, "A driver named its application.");
+    }
     Ok(Json(EndReply {}))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_of_an_application_cannot_write_into_the_log() {
+        assert_eq!(app_label("application_1700000000000_0001"), "application_1700000000000_0001");
+        assert_eq!(app_label("local-1\u{1b}[31m\n2026 ERROR x\u{202e}\u{0}"), "local-131m2026ERRORx");
+        assert_eq!(app_label(&"a".repeat(1_000)).len(), APP_ID_CHARS_MAX);
+        assert_eq!(app_label("\n\t é"), "");
+    }
 }

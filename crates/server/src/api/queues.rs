@@ -44,7 +44,7 @@ pub async fn set_queue(
     Ok(Json(app.managers.queues.set(&name, &change, &user_of(&headers)).await?.into()))
 }
 
-/// Pauses a queue: nothing is started; what runs goes on.
+/// Pauses a queue, making it when it is new: nothing is started; what runs goes on.
 #[utoipa::path(post, path = "/api/v1/queues/{name}/pause", tag = "queues",
     params(("name" = String, Path, description = "Name of the queue")), responses(
     (status = 200, description = "The queue", body = QueueDto),
@@ -59,7 +59,7 @@ pub async fn pause_queue(
     Ok(Json(app.managers.queues.pause(&name, &user_of(&headers)).await?.into()))
 }
 
-/// Resumes a queue.
+/// Resumes a queue. One that was never set is not found: nothing paused it.
 #[utoipa::path(post, path = "/api/v1/queues/{name}/resume", tag = "queues",
     params(("name" = String, Path, description = "Name of the queue")), responses(
     (status = 200, description = "The queue", body = QueueDto),

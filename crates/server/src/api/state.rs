@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use metrics_exporter_prometheus::PrometheusHandle;
 use tms_core::clock::Clock;
 use tms_core::manager::Managers;
+use tokio::sync::Semaphore;
 
 use crate::api::health::Probes;
 use crate::guard::Guard;
@@ -23,6 +24,8 @@ pub struct App {
     pub metrics: PrometheusHandle,
     /// Answers of slow probes, kept for a moment.
     pub probes: Arc<Probes>,
+    /// Room for requests that read a table themselves.
+    pub advice: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for App {

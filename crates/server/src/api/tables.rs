@@ -1,19 +1,27 @@
 //! Tables: list, show, register, settings, remove, clear, look, advice.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 use tms_core::manager::table::RegisterTable;
 use tms_core::model::id::TableId;
+use tokio::time::timeout;
 use utoipa::IntoParams;
 
 use crate::api::dto::table::{
     AdviceDto, ClearTableDto, ClearedDto, RegisterTableDto, TableDetailDto, TableDto, TableSettingsDto,
 };
-use crate::api::error::{ApiError, ApiErrors};
+use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
 use crate::api::{TableList, limit_of};
+
+/// Tables that are read for advice at once. Each may hang as long as its storage does.
+pub const ADVICE_AT_ONCE_MAX: usize = 8;
+/// Longest time that the reading of a table for advice may take.
+const ADVICE_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// Which page.
 #[derive(Debug, Deserialize, IntoParams)]
@@ -44,7 +52,7 @@ pub async fn list_tables(
     Ok(TableList::page(page.items, page.next))
 }
 
-/// Registers a table, or replaces the settings of a known one.
+/// Registers a table, or changes the settings of a known one: without `settings` it keeps those that it has.
 #[utoipa::path(post, path = "/api/v1/tables", tag = "tables", request_body = RegisterTableDto, responses(
     (status = 200, description = "The table", body = TableDto),
     ApiErrors,
@@ -54,8 +62,12 @@ pub async fn register_table(
     headers: HeaderMap,
     Json(body): Json<RegisterTableDto>,
 ) -> Result<Json<TableDto>, ApiError> {
-    let request =
-        RegisterTable { base_path: body.base_path, settings: body.settings.try_into()?, look: body.look };
+    let request = RegisterTable {
+        base_path: body.base_path,
+        settings: body.settings.map(TryInto::try_into).transpose()?,
+        merge: body.merge,
+        look: body.look,
+    };
     Ok(Json(app.managers.tables.register(request, &user_of(&headers)).await?.into()))
 }
 
@@ -144,6 +156,18 @@ pub async fn advise_on_table(
     State(app): State<App>,
     Path(id): Path<String>,
 ) -> Result<Json<AdviceDto>, ApiError> {
+    // Others than tables of storage that hangs must not wait behind them.
+    let Ok(_room) = app.advice.try_acquire() else {
+        let detail = format!("{ADVICE_AT_ONCE_MAX} tables are being read for advice already");
+        return Err(Problem::new(503, "unavailable", detail).hint("try again in a moment").into());
+    };
     let id = table_id(&app, &id).await?;
-    Ok(Json(app.managers.maintained.advice(id).await?.into()))
+    match timeout(ADVICE_TIME_MAX, app.managers.maintained.advice(id)).await {
+        Ok(advice) => Ok(Json(advice?.into())),
+        Err(_) => {
+            let detail = format!("the table {id} could not be read within {} s", ADVICE_TIME_MAX.as_secs());
+            let hint = "check that the table's storage answers";
+            Err(Problem::new(503, "unavailable", detail).hint(hint).into())
+        }
+    }
 }

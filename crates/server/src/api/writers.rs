@@ -22,9 +22,12 @@ use crate::callback::{CallbackFields, CallbackScanner};
 use crate::query::Parameters;
 use crate::redact;
 
-/// Longest callback that is read, in bytes. About 0.9 KB stand for each file that a commit touched (measured on 0.15.0
-/// to 1.2.0), so this is a commit of some 70,000 files. Nothing of it is kept.
+/// Longest part of a callback in which its fields are looked for, in bytes. About 0.9 KB stand for each file that a
+/// commit touched (measured on 0.15.0 to 1.2.0), so this is a commit of some 70,000 files. Nothing of it is kept.
 pub const CALLBACK_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Longest callback that is taken to its end, in bytes. A writer that is answered while it sends may see a broken
+/// connection instead of the answer, so what comes after [`CALLBACK_BYTES_MAX`] is thrown away unread.
+pub const CALLBACK_DISCARD_BYTES_MAX: usize = 1024 * 1024 * 1024;
 /// Longest time that a callback's body may take; the writer itself gives up after 30 s.
 pub const CALLBACK_TIME_MAX: Duration = Duration::from_secs(60);
 /// Most warnings of one answer.
@@ -55,7 +58,7 @@ async fn callback(State(app): State<App>, request: Request) -> Response {
 
 async fn take_callback(app: &App, request: Request) -> Result<Answer, ApiError> {
     app.guard.check_writer(request.headers(), None)?;
-    let fields = read_callback(request.into_body()).await?;
+    let fields = read_callback(request.into_body(), CALLBACK_BYTES_MAX, CALLBACK_DISCARD_BYTES_MAX).await?;
     let Some(base_path) = fields.base_path else {
         return Err(Problem::new(400, "invalid", "the callback names no basePath").into());
     };
@@ -74,18 +77,19 @@ async fn take_callback(app: &App, request: Request) -> Result<Answer, ApiError> 
 }
 
 /// Reads the body to its end, so that the writer is not cut off while it sends, but keeps three fields only.
-async fn read_callback(body: Body) -> Result<CallbackFields, ApiError> {
+async fn read_callback(body: Body, bytes_max: usize, discard_max: usize) -> Result<CallbackFields, ApiError> {
     let mut scanner = CallbackScanner::default();
     let mut n_bytes = 0usize;
     let mut pieces = body.into_data_stream();
     let deadline = Instant::now() + CALLBACK_TIME_MAX;
     let mut is_whole = false;
-    while n_bytes <= CALLBACK_BYTES_MAX {
+    while n_bytes <= discard_max {
         match timeout_at(deadline, pieces.next()).await {
             Ok(Some(Ok(piece))) => {
+                let n_scanned = bytes_max.saturating_sub(n_bytes).min(piece.len());
                 n_bytes = n_bytes.saturating_add(piece.len());
                 if !scanner.is_done() {
-                    scanner.feed(&piece);
+                    scanner.feed(&piece[..n_scanned]);
                 }
             }
             Ok(None) => {
@@ -98,10 +102,9 @@ async fn read_callback(body: Body) -> Result<CallbackFields, ApiError> {
     }
     match scanner.finish() {
         Some(fields) if fields.base_path.is_some() => Ok(fields),
-        _ if n_bytes > CALLBACK_BYTES_MAX => {
-            let detail = format!(
-                "the callback is longer than {CALLBACK_BYTES_MAX} bytes and names no basePath before that"
-            );
+        _ if n_bytes > bytes_max => {
+            let detail =
+                format!("the callback is longer than {bytes_max} bytes and names no basePath before that");
             Err(Problem::new(413, "too_large", detail).into())
         }
         _ if !is_whole => Err(Problem::new(408, "timeout", "the callback did not come to its end").into()),
@@ -225,7 +228,76 @@ fn done(app: &App, protocol: &'static str, started: Duration, answer: Result<Ans
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
+
+    /// A body of these pieces, whole or ending with a connection that breaks.
+    fn body(pieces: &[&str], breaks: bool) -> Body {
+        let cut = breaks.then(|| Err(std::io::Error::other("cut")));
+        let pieces: Vec<_> = pieces.iter().map(|p| Ok((*p).to_owned())).chain(cut).collect();
+        Body::from_stream(futures::stream::iter(pieces))
+    }
+
+    const DISCARD_MAX: usize = 10_000;
+
+    async fn read(body: Body, bytes_max: usize) -> Result<Option<String>, u16> {
+        match read_callback(body, bytes_max, DISCARD_MAX).await {
+            Ok(fields) => Ok(fields.base_path),
+            Err(error) => Err(error.into_response().status().as_u16()),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_beyond_the_limit_is_too_large_unless_the_table_was_named_before() {
+        let statistics = "[1234567890],";
+        let named = "\"basePath\":\"/d\"";
+        let last = ["{\"hoodieWriteStat\":", statistics, named, "}"];
+        let length = last.iter().map(|p| p.len()).sum();
+        assert_eq!(read(body(&last, false), length).await, Ok(Some("/d".to_owned())), "at the limit");
+        assert_eq!(read(body(&last, false), 20).await, Err(413));
+        let first = ["{", named, ",\"hoodieWriteStat\":", statistics, "\"x\":1}"];
+        assert_eq!(read(body(&first, false), 20).await, Ok(Some("/d".to_owned())));
+    }
+
+    #[tokio::test]
+    async fn what_follows_the_limit_is_taken_unread_up_to_a_limit_of_its_own() {
+        for (length, is_whole) in [(DISCARD_MAX - 100, true), (DISCARD_MAX * 10, false)] {
+            let n_taken = Arc::new(AtomicUsize::new(0));
+            let counted = Arc::clone(&n_taken);
+            let pieces = std::iter::once("{\"basePath\":\"/d\",\"x\":\"".to_owned())
+                .chain(std::iter::repeat_n("x".repeat(100), length / 100))
+                .inspect(move |piece| {
+                    counted.fetch_add(piece.len(), Ordering::Relaxed);
+                });
+            let body = Body::from_stream(futures::stream::iter(pieces.map(Ok::<_, std::io::Error>)));
+            assert_eq!(read(body, 50).await, Ok(Some("/d".to_owned())));
+            let n_taken = n_taken.load(Ordering::Relaxed);
+            assert_eq!(n_taken >= length, is_whole, "{n_taken} of {length}");
+            assert!(n_taken <= DISCARD_MAX + 200, "{n_taken}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_body_that_breaks_off_counts_when_the_table_was_named_before() {
+        assert_eq!(read(body(&["{\"basePath\":\"/d\","], true), 1000).await, Ok(Some("/d".to_owned())));
+        assert_eq!(read(body(&["{\"tableName\":\"t\","], true), 1000).await, Err(408));
+        assert_eq!(read(body(&["{\"tableName\":\"t\"}"], false), 1000).await, Ok(None));
+        assert_eq!(read(body(&["[]"], false), 1000).await, Err(400));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_stalls_is_given_up() {
+        let stalled = || {
+            let head = futures::stream::iter([Ok::<_, std::io::Error>("{\"tableName\":\"t\",".to_owned())]);
+            Body::from_stream(head.chain(futures::stream::pending()))
+        };
+        let begun = Instant::now();
+        assert_eq!(read(stalled(), 1000).await, Err(408));
+        let took = begun.elapsed();
+        assert!(took >= CALLBACK_TIME_MAX && took < CALLBACK_TIME_MAX + Duration::from_secs(1), "{took:?}");
+    }
 
     #[test]
     fn every_known_form_of_a_resource_is_read() {

@@ -20,7 +20,9 @@ pub fn reference() -> String {
         "# Every key of tms-server with its default. Generated from the program by `cargo xtask presets`; do not edit.\n\
          #\n\
          # Order: defaults, this file (--config FILE, else ./tms.toml when there), environment TMS_<SECTION>__<KEY> (such as\n\
-         # TMS_STORE__PATH), flags (--set store.path=/data). A key with a leading # is unset.\n",
+         # TMS_STORE__PATH), flags (--set store.path=/data). A key with a leading # is unset.\n\
+         # Names of variables are read in lower case: what holds a capital letter (an engine's name, an option of Hudi or\n\
+         # Spark) is set here or by a flag, not by the environment.\n",
     );
     for section in SECTIONS {
         let Some(part) = schema::child(&whole, section) else { continue };

@@ -22,7 +22,8 @@ pub struct TablesConfig {
     pub concurrency: Option<Concurrency>,
     /// What to do with a table service that somebody else began and that was silent for `foreign_grace`.
     pub take_over: TakeOver,
-    /// Silence after which the table service of somebody else counts as abandoned.
+    /// Silence after which the table service of somebody else counts as abandoned; at least 2 minutes, for Hudi's own
+    /// heartbeat is not stale before.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "duration"))]
     pub foreign_grace: Duration,

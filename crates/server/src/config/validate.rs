@@ -3,12 +3,15 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use tms_core::decision::job_options::{ALLOWED_PREFIXES, check_option};
 use tms_core::model::id::EngineName;
 use tms_core::model::path::{BasePath, PathRules};
+use tms_core::model::policy::FOREIGN_GRACE_MIN;
 
 use crate::config::check::scalar_address;
 use crate::config::engines::EngineConfig;
 use crate::config::fault::{Fault, quoted};
+use crate::config::hudi::HudiConfig;
 use crate::config::secrets::Secrets;
 use crate::config::server::ServerConfig;
 use crate::config::storage::StorageConfig;
@@ -33,10 +36,21 @@ pub fn validate(config: &Config, secrets: &Secrets) -> Vec<Fault> {
         let fault = Fault::new("tables.default_actions", "no launcher runs logcompaction yet");
         faults.push(fault.allowed("compaction, clustering, clean"));
     }
-    if config.hudi.options.len() > ENTRIES_MAX {
+    hudi(&config.hudi, &mut faults);
+    faults
+}
+
+/// An option that no job may get would park every instance, one by one, long after the start.
+fn hudi(hudi: &HudiConfig, faults: &mut Vec<Fault>) {
+    if hudi.options.len() > ENTRIES_MAX {
         faults.push(Fault::new("hudi.options", format!("has more than {ENTRIES_MAX} entries")));
     }
-    faults
+    for (key, value) in hudi.options.iter().take(ENTRIES_MAX) {
+        if let Err(bad) = check_option(key, value) {
+            let fault = Fault::new(format!("hudi.options.{}", bad.key), format!("is refused: {}", bad.why));
+            faults.push(fault.allowed(format!("options below {}", ALLOWED_PREFIXES.join(", "))));
+        }
+    }
 }
 
 fn server(server: &ServerConfig, storage: &StorageConfig, secrets: &Secrets, faults: &mut Vec<Fault>) {
@@ -164,6 +178,12 @@ fn durations(config: &Config, faults: &mut Vec<Fault>) {
                 Fault::new(&key, "is longer than ten years").allowed("a time with its unit, such as 30days"),
             );
         }
+    }
+    if config.tables.foreign_grace < FOREIGN_GRACE_MIN {
+        let least = humantime::format_duration(FOREIGN_GRACE_MIN);
+        let problem =
+            format!("is shorter than {least}: a runner that is silent for less may still be at work");
+        faults.push(Fault::new("tables.foreign_grace", problem).allowed(format!("{least} or more")));
     }
     if config.retry.backoff_first > config.retry.backoff_max {
         let fault = Fault::new("retry.backoff_first", "is longer than retry.backoff_max");

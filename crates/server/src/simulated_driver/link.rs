@@ -7,6 +7,7 @@ use reqwest::{Client, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::{Value, json};
+use tms_core::engine::simulated::DRIVER_HOST;
 use tms_core::engine::simulated::table::Work;
 use tms_core::model::action::{Action, Instant};
 use tms_core::model::attempt::Expected;
@@ -101,7 +102,7 @@ impl Link {
     /// Asks until somebody answers, within the limit. A refusal is final.
     pub(super) async fn leave(&self, stage: &str) -> Asked {
         let body =
-            json!({"run_id": self.run_id, "stage": stage, "pid": std::process::id(), "host": "simulated"});
+            json!({"run_id": self.run_id, "stage": stage, "pid": std::process::id(), "host": DRIVER_HOST});
         let mut pause = BACKOFF_FIRST;
         let mut waited = Duration::ZERO;
         loop {

@@ -174,6 +174,9 @@ async fn a_table_is_registered_changed_cleared_and_removed() {
     assert_eq!(changed["settings"], json!({"take_over": "after_grace"}));
     for (key, value) in [
         ("actions", json!(["vacuum"])),
+        ("actions", json!(["compaction", "logcompaction"])),
+        ("foreign_grace_secs", json!(0)),
+        ("foreign_grace_secs", json!(119)),
         ("concurrency", json!("maybe")),
         ("take_over", json!("always")),
         ("queue", json!("a b")),
@@ -195,6 +198,79 @@ async fn a_table_is_registered_changed_cleared_and_removed() {
     assert_eq!(server.delete(&format!("/api/v1/tables/{id}")).await.status, 204);
     assert_eq!(server.get(&format!("/api/v1/tables/{id}")).await.problem(404), "not_found");
     assert_eq!(server.get("/api/v1/instances").await.ok()["items"], json!([]));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_registration_without_settings_keeps_those_of_the_table() {
+    let server = paused(&[]).await;
+    let register = |body: Value| {
+        let server = &server;
+        async move { server.post("/api/v1/tables", body).await.ok()["settings"].clone() }
+    };
+    let first = json!({"concurrency": "locked", "queue": "etl", "foreign_grace_secs": 120,
+        "hudi_options": {"hoodie.memory.merge.max.size": "1"}});
+    assert_eq!(register(json!({"base_path": "/data/s", "settings": first})).await, first);
+    assert_eq!(register(json!({"base_path": "/data/s", "look": true})).await, first);
+    let over = json!({"concurrency": "exclusive", "hudi_options": {"hoodie.parquet.max.file.size": "2"}});
+    let merged = register(json!({"base_path": "/data/s", "settings": over, "merge": true})).await;
+    assert_eq!((&merged["concurrency"], &merged["queue"]), (&json!("exclusive"), &json!("etl")));
+    assert_eq!(merged["hudi_options"].as_object().unwrap().len(), 2);
+    let shown = server.get(&format!("/api/v1/tables/{}", segment("/data/s"))).await.ok();
+    let effective = &shown["effective"];
+    assert_eq!((&effective["queue"], &effective["foreign_grace_secs"]), (&json!("etl"), &json!(120)));
+    assert_eq!(register(json!({"base_path": "/data/s", "settings": {}})).await, json!({}));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_log_compaction_cannot_be_asked_for() {
+    let server = paused(&[]).await;
+    let body = json!({"table": "/data/g", "action": "logcompaction", "instant": T1});
+    let refused = server.post("/api/v1/instances", body).await;
+    assert_eq!(refused.problem(400), "invalid");
+    assert!(refused.json()["hint"].as_str().unwrap().contains("no procedure"), "{}", refused.text);
+    assert_eq!(server.get("/api/v1/instances?action=logcompaction").await.ok()["items"], json!([]));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn each_way_of_telling_shows_as_what_it_is() {
+    let server = paused(&[]).await;
+    let path = "/data/w";
+    let told_by = |n: usize| {
+        let server = &server;
+        async move {
+            let wanted = |l: &Value| l["items"].as_array().unwrap().len() == n;
+            let list = server.until("/api/v1/instances?state=pending", wanted).await;
+            let newest = |i: &Value| i["instant"].as_str().unwrap().ends_with(&n.to_string());
+            let items = list["items"].as_array().unwrap();
+            items.iter().find(|i| newest(i)).unwrap()["trigger"].clone()
+        }
+    };
+    let plan = |n: usize| server.plan(path, Action::Compaction, &format!("2026010100000000{n}"));
+    plan(1);
+    server.post("/api/v1/tables", json!({"base_path": path, "look": true})).await.ok();
+    assert_eq!(told_by(1).await, "api");
+    plan(2);
+    server.commit(path).await.ok();
+    assert_eq!(told_by(2).await, "callback");
+    plan(3);
+    server.get(&format!("/v1/hoodie/service/compact?action=REQUEST&basepath={path}")).await.ok();
+    assert_eq!(told_by(3).await, "client");
+    plan(4);
+    server.post(&format!("/api/v1/tables/{}/look", segment(path)), json!({})).await.ok();
+    assert_eq!(told_by(4).await, "api");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn only_a_known_queue_is_resumed() {
+    let server = Running::start(&[]).await;
+    assert_eq!(server.post("/api/v1/queues/nope/resume", json!({})).await.problem(404), "not_found");
+    assert_eq!(server.get("/api/v1/queues").await.ok()["items"].as_array().unwrap().len(), 1);
+    assert_eq!(server.post("/api/v1/queues/nope/pause", json!({})).await.ok()["is_paused"], true);
+    assert_eq!(server.post("/api/v1/queues/nope/resume", json!({})).await.ok()["is_paused"], false);
     server.stop().await;
 }
 

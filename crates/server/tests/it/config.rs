@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use tms_server::config::engines::EngineConfig;
 use tms_server::config::fault::Faults;
 use tms_server::config::{Config, Sources, load, print};
 
@@ -69,9 +70,11 @@ fn every_fault_comes_in_one_answer_with_its_key_and_what_is_allowed() {
          [store]\nkind = 'rebd'\n\
          [retry]\nmax_attempts = 0\nbackoff_first = '5 parsecs'\n\
          [look]\nscan_every = 10\n\
-         [tables]\ndefault_actions = ['compaction', 'clutsering']\nconcurrency = 'maybe'\n\
+         [tables]\ndefault_actions = ['compaction', 'clutsering']\nconcurrency = 'maybe'\nforeign_grace = '0s'\n\
          [engines.a]\nkind = 'spark-sumbit'\n[engines.b]\nmaster = 'yarn'\nbundles = { 7 = '/x.jar' }\nmastr = 'x'\n\
-         [log]\nlevel = 'loud=='\n[nonsense]\na = 1\n[hudi]\nscan_every = 1\n",
+         [log]\nlevel = 'loud=='\n[nonsense]\na = 1\n[hudi]\nscan_every = 1\n\
+         [hudi.options]\nhoodie.metadata.enable = false\nhoodie.table.service.manager.enabled = true\n\
+         hoodie.parquet.block.size = 'a,b=c'\nhoodie.cleaner.policy = 'KEEP_LATEST_COMMITS'\n",
     );
     let expected = [
         ("server.listen", "such as 127.0.0.1:9091"),
@@ -83,6 +86,7 @@ fn every_fault_comes_in_one_answer_with_its_key_and_what_is_allowed() {
         ("look.scan_every", "a time with its unit"),
         ("tables.default_actions[1]", "did you mean `clustering`"),
         ("tables.concurrency", "locked, exclusive"),
+        ("tables.foreign_grace", "2m or more"),
         ("engines.a.kind", "did you mean `spark-submit`"),
         ("engines.b.master", "local[N]"),
         ("engines.b.bundles.7", "6, 8, 9"),
@@ -90,6 +94,9 @@ fn every_fault_comes_in_one_answer_with_its_key_and_what_is_allowed() {
         ("log.level", "info,tms_core=debug"),
         ("nonsense", "server"),
         ("hudi.scan_every", "did you mean `look.scan_every`"),
+        ("hudi.options.hoodie.metadata.enable", "deletes the metadata table"),
+        ("hudi.options.hoodie.table.service.manager.enabled", "not on the allow list"),
+        ("hudi.options.hoodie.parquet.block.size", "a comma would add options"),
     ];
     for (key, part) in expected {
         let of_key: Vec<&String> = found.iter().filter(|f| f.starts_with(&format!("{key}: "))).collect();
@@ -134,11 +141,11 @@ fn texts_of_the_environment_become_the_type_of_their_key() {
 
 #[test]
 fn options_with_dots_may_be_quoted_or_not() {
-    let text = "[hudi.options]\nhoodie.cleaner.policy = 'A'\n\"hoodie.b\" = true\n[engines.default.conf]\nspark.driver.memory = '2g'\n";
-    let config = read(text, &[], &[("hudi.options.hoodie.c.d", "5")]).unwrap();
+    let text = "[hudi.options]\nhoodie.cleaner.policy = 'A'\n\"hoodie.clean.b\" = true\n[engines.default.conf]\nspark.driver.memory = '2g'\n";
+    let config = read(text, &[], &[("hudi.options.hoodie.memory.c", "5")]).unwrap();
     let keys: Vec<&str> = config.hudi.options.keys().map(String::as_str).collect();
-    assert_eq!(keys, ["hoodie.b", "hoodie.c.d", "hoodie.cleaner.policy"]);
-    assert_eq!(config.hudi.options["hoodie.b"], "true");
+    assert_eq!(keys, ["hoodie.clean.b", "hoodie.cleaner.policy", "hoodie.memory.c"]);
+    assert_eq!(config.hudi.options["hoodie.clean.b"], "true");
     assert!(print::to_toml(&config).unwrap().contains("\"spark.driver.memory\" = \"2g\""));
 }
 
@@ -177,12 +184,39 @@ fn unusable_secrets_are_refused() {
 
 #[test]
 fn the_printed_configuration_can_be_read_again_and_holds_no_secret() {
-    let text = "[hudi.options]\n'fs.s3a.secret.key' = 'S3CR3T'\n'hoodie.a' = 'jdbc:mysql://u:S3CR3T@h/d'\n'hoodie.b' = 'c'\n";
+    let text = "[hudi.options]\n'hoodie.parquet.b' = 'c'\n\
+                [engines.default.conf]\n'spark.a' = 'jdbc:mysql://u:S3CR3T@h/d'\n";
     let config = read(text, &[], &[("retry.max_attempts", "3")]).unwrap();
     let printed = print::to_toml(&config).unwrap();
-    assert!(!printed.contains("S3CR3T"), "{printed}");
+    assert!(!printed.contains("S3CR3T") && printed.contains("jdbc:mysql"), "{printed}");
     let again = read(&printed, &[], &[]).unwrap();
     assert_eq!(again.retry.max_attempts, 3);
-    assert_eq!(again.hudi.options["hoodie.b"], "c");
+    assert_eq!(again.hudi.options["hoodie.parquet.b"], "c");
     assert_eq!(print::to_toml(&again).unwrap(), printed);
+
+    // A lock provider's password that was struck is no password: a server does not start with it.
+    let text = "[hudi.options]\n'hoodie.write.lock.x.password' = 'S3CR3T'\n";
+    let printed = print::to_toml(&read(text, &[], &[]).unwrap()).unwrap();
+    assert!(!printed.contains("S3CR3T"), "{printed}");
+    let found = faults(&printed);
+    assert!(
+        found.len() == 1 && found[0].starts_with("hudi.options.hoodie.write.lock.x.password: "),
+        "{found:?}"
+    );
+}
+
+#[test]
+fn what_is_set_reaches_the_domain() {
+    let text = "[look]\nheartbeat_timeout = '7m'\ngone_grace = '8s'\n\
+                [tables]\nforeign_grace = '2m'\n\
+                [engines.a]\nkind = 'simulated'\nabsent_is_proof = false\nrun_time = '9s'\n";
+    let config = read(text, &[], &[]).unwrap();
+    assert_eq!(config.look.policy().heartbeat_timeout.as_secs(), 420);
+    assert_eq!(config.look.policy().gone_grace.as_secs(), 8);
+    assert_eq!(config.tables.defaults(&config.hudi.options).foreign_grace.as_secs(), 120);
+    let EngineConfig::Simulated(engine) = &config.engines["a"] else { panic!("{:?}", config.engines) };
+    let engine = engine.engine(PathBuf::from("/of/store"));
+    assert!(!engine.absent_is_proof);
+    assert_eq!(engine.run_time.as_secs(), 9);
+    assert_eq!(engine.folder, PathBuf::from("/of/store"));
 }

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tms_core::model::action::Action;
 
-use crate::support::{Running, base_path, instant_of};
+use crate::support::{Running, base_path, instant_of, keep_lines};
 
 const RUN: &str = "0123456789abcdef0123456789abcdef";
 const OTHER: &str = "ffffffffffffffffffffffffffffffff";
@@ -83,6 +83,36 @@ async fn a_cancelled_driver_is_told_to_stop() {
     let said = json!({"run_id": RUN, "phase": "running"});
     assert_eq!(server.drive(&job, "progress", said).await.ok(), json!({"stop": true}));
     server.stop().await;
+}
+
+/// Whoever made a change: the leader, a driver, a person.
+#[tokio::test]
+async fn every_change_is_one_line_with_instance_attempt_and_term() {
+    let (lines, _guard) = keep_lines();
+    let server = Running::start(&[]).await;
+    let job = started(&server).await;
+    server.drive(&job, "leave", json!({"run_id": RUN, "stage": "start"})).await.ok();
+    let id = server.only_instance().await["id"].as_str().unwrap().to_owned();
+    server.post(&format!("/api/v1/instances/{id}/cancel"), json!({})).await.ok();
+    server.stop().await;
+    let log = lines.text();
+    for (from, to, reason) in [
+        ("pending", "active/intended", ""),
+        ("active/accepted", "active/holding", "a driver got leave"),
+        ("active/holding", "active/holding", "asked to cancel it"),
+    ] {
+        let fields = [
+            "Instance changed: ".to_owned(),
+            format!("instance={id}"),
+            "attempt=1".to_owned(),
+            "term=1".to_owned(),
+            format!("from=\"{from}\""),
+            format!("to=\"{to}\""),
+            reason.to_owned(),
+        ];
+        let found = log.lines().filter(|line| fields.iter().all(|field| line.contains(field))).count();
+        assert_eq!(found, 1, "{from} to {to}:\n{log}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The program itself: its exit codes, its output, its signals.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -144,4 +145,48 @@ fn json_lines_are_objects() {
     assert!(object["message"].is_string() && object["level"].is_string(), "{line}");
     signal(&child, "-TERM");
     ended_within(&mut child, Duration::from_secs(10));
+}
+
+/// What is committed starts as it is; only the port is another.
+#[tokio::test]
+async fn a_server_starts_on_every_committed_configuration() {
+    tms_server::assembly::install_tls();
+    let http = reqwest::Client::new();
+    for path in ["config/reference.toml", "config/presets/embedded-redb.toml"] {
+        let dir = tempfile::tempdir().unwrap();
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path);
+        let (mut child, url, _log) = serving(&["--config", file.to_str().unwrap()], dir.path());
+        let ready = http.get(format!("{url}/readyz")).send().await.unwrap();
+        assert_eq!(ready.status(), 200, "{path}");
+        assert!(dir.path().join("tms-data").exists(), "{path}: the store is elsewhere");
+        signal(&child, "-TERM");
+        assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0, "{path}");
+    }
+}
+
+/// A writer that stalls in the middle of its request keeps no server.
+#[test]
+fn sigterm_ends_it_with_0_while_requests_are_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut child, url, _log) = serving(&[], dir.path());
+    let address = url.strip_prefix("http://").unwrap();
+    let request = |rest: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        write!(stream, "POST /v1/hoodie/callback HTTP/1.1\r\nHost: {address}\r\n{rest}").unwrap();
+        stream
+    };
+    let open = [
+        request("Content-Length: 100000\r\n\r\n{\"hoodieWriteStat\":["),
+        request("Transfer-Encoding: chunked\r\n\r\n3\r\n{\"b\r\n"),
+        request("Content-"),
+    ];
+    // One that is answered shows that the ones before it were taken.
+    let body = "{\"basePath\":\"/data/t\"}";
+    let mut answered = BufReader::new(request(&format!("Content-Length: {}\r\n\r\n{body}", body.len())));
+    let mut line = String::new();
+    answered.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    signal(&child, "-TERM");
+    assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0);
+    drop(open);
 }

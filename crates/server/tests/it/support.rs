@@ -1,7 +1,7 @@
 //! A server in the test's process, with a store in memory, an engine and tables under the test's control.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -11,8 +11,10 @@ use tms_core::engine::{Engines, Job};
 use tms_core::model::action::{Action, Instant};
 use tms_core::model::path::{BasePath, PathRules};
 use tms_core::store::memory::memory_store;
+use tms_core::timeline::TimelineSource;
 use tms_core::timeline::scripted::ScriptedTimelines;
 use tms_server::assembly::{Backends, install_tls};
+use tms_server::config::log::LogConfig;
 use tms_server::config::{self, Loaded, Sources};
 use tms_server::server::{Server, ServerError, bind};
 use tokio::task::JoinSet;
@@ -65,12 +67,21 @@ pub(crate) fn loaded(flags: &[(&str, &str)]) -> Loaded {
 
 impl Running {
     pub(crate) async fn start(flags: &[(&str, &str)]) -> Self {
+        Self::start_with(flags, |timelines| timelines).await
+    }
+
+    /// Starts a server that reads tables through something in between.
+    pub(crate) async fn start_with(
+        flags: &[(&str, &str)],
+        between: impl FnOnce(Arc<ScriptedTimelines>) -> Arc<dyn TimelineSource>,
+    ) -> Self {
         install_tls();
         let loaded = loaded(flags);
         let engine = ScriptedEngine::new();
         let timelines = Arc::new(ScriptedTimelines::default());
         let engines: Engines = [("default".parse().unwrap(), Arc::clone(&engine) as _)].into();
-        let backends = Backends { store: memory_store(), engines, timelines: Arc::clone(&timelines) as _ };
+        let between = between(Arc::clone(&timelines));
+        let backends = Backends { store: memory_store(), engines, timelines: between };
         let listener = bind(&loaded.config).await.unwrap();
         let server =
             Server::with_backends(&loaded, listener, backends, Arc::new(SystemClock::default())).unwrap();
@@ -200,11 +211,21 @@ impl Write for Lines {
     }
 }
 
+fn every_level() -> LogConfig {
+    LogConfig { level: "trace".to_owned(), ..LogConfig::default() }
+}
+
+/// While there is one subscriber only, a place in the code that another thread comes to first, without one, is taken for
+/// one that nobody listens to.
+static SECOND: LazyLock<tracing::Dispatch> =
+    LazyLock::new(|| tracing::Dispatch::new(tms_server::logging::subscriber(&every_level(), std::io::sink)));
+
 /// Keeps all log lines of this thread, at every level. The runtime of a test has one thread.
 pub(crate) fn keep_lines() -> (Lines, tracing::subscriber::DefaultGuard) {
+    LazyLock::force(&SECOND);
     let lines = Lines::default();
     let made = lines.clone();
-    let config = tms_server::config::log::LogConfig { level: "trace".to_owned(), ..Default::default() };
+    let config = every_level();
     let subscriber = tms_server::logging::subscriber(&config, move || made.clone());
     (lines, tracing::subscriber::set_default(subscriber))
 }

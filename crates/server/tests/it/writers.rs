@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
+use tms_server::http::TARGET_BYTES_MAX;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::support::{Running, base_path, keep_lines, segment};
 
@@ -103,7 +105,8 @@ async fn a_callback_beyond_the_limit_counts_when_its_fields_came_before() {
     let most = tms_server::api::writers::CALLBACK_BYTES_MAX;
     let url = format!("{}/v1/hoodie/callback", server.url);
     let first = server.http.post(&url).body(long_callback(most + 1024 * 1024, true)).send().await;
-    // The server answers before the body is whole; the client may see the answer or a closed connection.
+    // The server answers before the body is whole; the client may see the answer or a closed connection. What is answered
+    // stands in the tests of the route.
     if let Ok(answer) = first {
         assert_eq!(answer.status(), 200);
     }
@@ -113,6 +116,55 @@ async fn a_callback_beyond_the_limit_counts_when_its_fields_came_before() {
         assert_eq!(answer.status(), 413);
     }
     assert_eq!(server.get(&format!("/api/v1/tables/{}", segment("/data/long"))).await.ok()["touch"], 1);
+    server.stop().await;
+}
+
+/// A body as a person sees it, indented, is read like one of a writer.
+#[tokio::test]
+async fn the_example_bodies_are_taken() {
+    let server = Running::start(&[]).await;
+    for (n, version) in ["0.15.0", "1.2.0"].into_iter().enumerate() {
+        let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+            .join("../../tests/fixtures/wire")
+            .join(format!("callback-example-{version}.json"));
+        let body = std::fs::read_to_string(path).unwrap();
+        let wanted: Value = serde_json::from_str(&body).unwrap();
+        assert!(wanted["hoodieWriteStat"].as_array().is_some_and(|s| !s.is_empty()), "{version}");
+        let request = server.http.post(format!("{}/v1/hoodie/callback", server.url)).body(body);
+        server.send(request).await.ok();
+        let path = segment(wanted["basePath"].as_str().unwrap());
+        let table = server.get(&format!("/api/v1/tables/{path}")).await.ok();
+        assert_eq!(table["spelling"], wanted["basePath"], "{version}");
+        assert_eq!(table["name"], wanted["tableName"], "{version}");
+        assert_eq!(table["touch"], n + 1, "{version}");
+    }
+    server.stop().await;
+}
+
+/// The HTTP library limits path and query to less than a head may have.
+#[tokio::test]
+async fn a_request_names_instants_up_to_the_length_of_a_target() {
+    let server = Running::start(&[]).await;
+    let before = "/v1/hoodie/service/compact?basepath=%2Fdata%2Flong&instant=";
+    let with = |n: usize| {
+        let instants: Vec<String> = (0..n).map(|i| format!("2026010100000{i:07}")).collect();
+        format!("{before}{}", instants.join("%2C"))
+    };
+    assert!(with(2_500).len() < TARGET_BYTES_MAX - 4_096);
+    let answer = server.get(&with(2_500)).await.ok();
+    let n_taken = tms_core::model::request::HINTS_MAX;
+    assert!(answer["warnings"][0].as_str().unwrap().contains(&n_taken.to_string()), "{answer}");
+    // The client of these tests has the same limit, with the server's address in it.
+    let host = server.url.strip_prefix("http://").unwrap();
+    for (length, status) in [(TARGET_BYTES_MAX, "HTTP/1.1 200"), (TARGET_BYTES_MAX + 1, "HTTP/1.1 414")] {
+        let rest = "x".repeat(length - before.len() - 3);
+        let mut stream = tokio::net::TcpStream::connect(host).await.unwrap();
+        let head = format!("GET {before}&x={rest} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with(status), "{length}: {answer}");
+    }
     server.stop().await;
 }
 

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use tms_conformance::store::samples::{announce, hand_over, naming, table_id};
@@ -13,6 +14,9 @@ use tms_store_redb::{FILE_NAME, open};
 
 /// Set for the process that a test starts: the folder that it is to open.
 const CHILD_FOLDER: &str = "TMS_REDB_TEST_FOLDER";
+
+/// Longest wait for what must happen.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Starts this test program again for one test.
 fn child(test: &str, folder: &Path) -> Command {
@@ -178,8 +182,15 @@ async fn child_whose_disk_is_full() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.chain());
     assert!(error.hint_text().is_some());
     assert!(store.accept(&batch(n_stored)).await.is_err(), "it is still full");
+    // Reads go on, and each trial of a full disk comes later than the one before.
+    assert!(store.get_table(table_id("before")).await.unwrap().is_some());
     limit(None);
-    store.accept(&batch(n_stored)).await.unwrap();
+    let healed = async {
+        while store.accept(&batch(n_stored)).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, healed).await.expect("it never healed");
     store.check().await.unwrap();
     announce(&*store, "after").await;
     for name in ["before", "after"] {
@@ -216,4 +227,36 @@ async fn folder_that_is_a_file_is_refused() {
     let error = open(&path).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(error.hint_text().is_some());
+}
+
+#[tokio::test]
+async fn nothing_is_acknowledged_while_the_folder_is_gone_or_another_file_stands_there() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, away) = (parent.path().join("data"), parent.path().join("away"));
+    let store = open(&folder).await.unwrap();
+    announce(&*store, "before").await;
+    let refused = async |what: &str| {
+        let error = store.accept(&[hand_over("lost")]).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.chain());
+        assert!(error.chain().contains(what), "{}", error.chain());
+        assert!(store.check().await.is_err(), "not ready");
+        assert!(store.get_table(table_id("before")).await.unwrap().is_some(), "it can still be read");
+        assert!(store.get_table(table_id("lost")).await.unwrap().is_none());
+    };
+    std::fs::rename(&folder, &away).unwrap();
+    refused("removed or moved").await;
+    // A second server begins a store of its own there; both must not be told apart by their path alone.
+    let second = open(&folder).await.unwrap();
+    announce(&*second, "second").await;
+    refused("replaced by another file").await;
+    drop(second);
+    refused("replaced by another file").await;
+
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::rename(&away, &folder).unwrap();
+    store.check().await.unwrap();
+    announce(&*store, "after").await;
+
+    std::fs::remove_dir_all(&folder).unwrap();
+    refused("removed or moved").await;
 }

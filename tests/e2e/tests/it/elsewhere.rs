@@ -53,7 +53,6 @@ fn a_plan_completed_by_somebody_else_is_not_run() {
 fn a_plan_rolled_back_after_the_submission_is_left_alone() {
     on(&USUAL, |world| {
         let case = world.case(Base::Compaction)?;
-        let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;
         announce(&node, &case)?;
         let driver = submitted(&node)?;
@@ -61,6 +60,8 @@ fn a_plan_rolled_back_after_the_submission_is_left_alone() {
         ensure!(instants(&case.table, ".compaction.inflight").is_empty(), "the driver was stopped too late");
         let plan = timeline(&case.table).join(format!("{}.compaction.requested", planned(&case)?));
         std::fs::remove_file(plan).context("cannot take the plan away")?;
+        // On layout 1 the log files written since belong to the plan's slices and are not read without it.
+        let before = world.lab.read_both(&case.table)?;
         driver.signal(Signal::CONT)?;
         let ended = node.until_state("compaction", "obsolete", JOB_MAX)?;
         ensure!(instants(&case.table, ".commit").is_empty(), "something was committed: {ended}");

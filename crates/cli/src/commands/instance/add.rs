@@ -1,6 +1,7 @@
 //! `tms instance add`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::AddInstance;
 
 use crate::arguments::WaitArguments;
@@ -8,12 +9,13 @@ use crate::commands::instance::{ended, table_of};
 use crate::commands::table::named;
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::wait;
+use crate::wait::{self, Waiting};
 
 /// What is asked for.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path or id of the table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
     /// compaction, clustering or clean.
     #[arg(long)]
@@ -40,10 +42,12 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
         queue: arguments.queue.clone(),
         priority: arguments.priority,
     };
-    let instance = ctx.client.add_instance().body(body).send().await?.into_inner();
+    let waiting = Waiting::new(ctx.out, &arguments.wait);
+    let instance =
+        waiting.call(async { Ok(ctx.client.add_instance().body(body).send().await?.into_inner()) }).await?;
     if !arguments.wait.wait {
         return ctx.out.result(&instance, |i| table_of(std::slice::from_ref(i)));
     }
-    let instance = wait::for_end(ctx, &instance.id.to_string(), &arguments.wait).await?;
+    let instance = wait::for_end(ctx, &instance.id.to_string(), waiting).await?;
     ended(ctx, &instance, "succeeded")
 }

@@ -1,17 +1,19 @@
 //! `tms instance cancel`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::arguments::WaitArguments;
 use crate::commands::instance::{ended, table_of};
 use crate::context::Context;
 use crate::failure::Failure;
-use crate::wait;
+use crate::wait::{self, Waiting};
 
 /// Which instance.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
     #[command(flatten)]
     wait: WaitArguments,
@@ -19,10 +21,13 @@ pub(crate) struct Arguments {
 
 /// Stops an instance.
 pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let instance = ctx.client.cancel_instance().id(&arguments.id).send().await?.into_inner();
+    let waiting = Waiting::new(ctx.out, &arguments.wait);
+    let instance = waiting
+        .call(async { Ok(ctx.client.cancel_instance().id(&arguments.id).send().await?.into_inner()) })
+        .await?;
     if !arguments.wait.wait {
         return ctx.out.result(&instance, |i| table_of(std::slice::from_ref(i)));
     }
-    let instance = wait::for_end(ctx, &arguments.id, &arguments.wait).await?;
+    let instance = wait::for_end(ctx, &arguments.id, waiting).await?;
     ended(ctx, &instance, "cancelled")
 }

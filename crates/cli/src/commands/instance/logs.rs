@@ -1,6 +1,7 @@
 //! `tms instance logs`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -9,12 +10,13 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
     /// Number of the attempt; the last one when absent.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     attempt: Option<i32>,
     /// Bytes from the end, at most 1048576.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     bytes: Option<i32>,
 }
 

@@ -1,6 +1,7 @@
 //! `tms instance remove`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -9,6 +10,7 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
 }
 

@@ -1,6 +1,7 @@
 //! `tms instance show`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::{Attempt, Event, Instance, InstanceDetail};
 
 use crate::commands::instance::{load_detail, plain_instance};
@@ -13,6 +14,7 @@ use crate::table::{Facts, Rows};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     id: String,
 }
 

@@ -1,6 +1,7 @@
 //! `tms queue resume`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::commands::queue::table_of;
 use crate::context::Context;
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Name of the queue.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     name: String,
 }
 

@@ -1,6 +1,7 @@
 //! `tms table clear`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::ClearTable;
 
 use crate::commands::table::named;
@@ -11,6 +12,7 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path or id of the table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
     /// The running instances too.
     #[arg(long)]

@@ -1,6 +1,7 @@
 //! `tms table look`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::Table;
 
 use crate::arguments::WaitArguments;
@@ -13,6 +14,7 @@ use crate::wait::Waiting;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path or id of the table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
     #[command(flatten)]
     wait: WaitArguments,
@@ -20,11 +22,14 @@ pub(crate) struct Arguments {
 
 /// Has the server look at a table now.
 pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
-    let asked = ctx.client.look_at_table().id(named(&arguments.table)).send().await?.into_inner();
+    let waiting = Waiting::new(ctx.out, &arguments.wait);
+    let asked = waiting
+        .call(async { Ok(ctx.client.look_at_table().id(named(&arguments.table)).send().await?.into_inner()) })
+        .await?;
     if !arguments.wait.wait {
         return ctx.out.result(&asked, |t| table_of(std::slice::from_ref(t)));
     }
-    let table = looked_at(ctx, &asked, &arguments.wait).await?;
+    let table = looked_at(ctx, &asked, waiting).await?;
     ctx.out.result(&table, |t| table_of(std::slice::from_ref(t)))?;
     match &table.trouble {
         Some(trouble) => Err(Failure::refused(format!("the table cannot be read: {}", trouble.error))),
@@ -33,11 +38,10 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
 }
 
 /// Waits until a look has covered the touch, or has failed since.
-async fn looked_at(ctx: &Context, asked: &Table, arguments: &WaitArguments) -> Result<Table, Failure> {
+async fn looked_at(ctx: &Context, asked: &Table, mut waiting: Waiting) -> Result<Table, Failure> {
     let failed_before = asked.trouble.as_ref().map_or(0, |t| t.n_failed);
-    let mut waiting = Waiting::new(ctx.out, arguments);
     loop {
-        match ctx.client.show_table().id(&asked.id).send().await.map_err(Failure::from) {
+        match waiting.call(async { Ok(ctx.client.show_table().id(&asked.id).send().await?) }).await {
             Ok(answer) => {
                 let table: Table = serde_json::to_value(answer.into_inner())
                     .and_then(serde_json::from_value)

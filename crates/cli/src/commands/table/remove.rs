@@ -1,6 +1,7 @@
 //! `tms table remove`
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 
 use crate::commands::table::named;
 use crate::context::Context;
@@ -10,6 +11,7 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path or id of the table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
 }
 

@@ -1,6 +1,9 @@
 //! `tms table show`
 
+use std::time::Duration;
+
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::{Table, TableDetail};
 
 use crate::commands::table::{named, state_of};
@@ -13,6 +16,7 @@ use crate::table::{Facts, Rows};
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Base path or id of the table.
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
 }
 
@@ -88,6 +92,10 @@ fn facts(table: &Table, detail: &TableDetail) -> Facts {
         },
     );
     facts.add("take over", &effective.take_over);
+    let grace = Duration::from_secs(u64::try_from(effective.foreign_grace_secs).unwrap_or_default());
+    facts.add("foreign grace", humantime::format_duration(grace));
+    facts.add("queue", &effective.queue);
+    facts.add("priority", effective.priority);
     for (key, value) in &effective.hudi_options {
         facts.add("option", format!("{key}={value}"));
     }

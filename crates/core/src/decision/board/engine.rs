@@ -39,6 +39,15 @@ pub fn engine_for(instance: &Instance, limits: &Limits<'_>) -> Option<EngineName
     engine_of(&instance.queue, instance.execution_engine.as_deref(), limits).cloned()
 }
 
+/// Says why an instance has no engine, for people.
+#[must_use]
+pub fn no_engine_for(instance: &Instance) -> String {
+    format!(
+        "no configured engine serves {:?}",
+        instance.execution_engine.as_deref().unwrap_or(FAMILY_DEFAULT)
+    )
+}
+
 pub(super) fn engine_of<'a>(
     queue: &QueueName,
     execution_engine: Option<&str>,

@@ -41,12 +41,15 @@ pub(super) fn start(mut instance: Instance, engine: &EngineName) -> Instance {
         launcher: Launcher::Simulated,
         state: AttemptState::Accepted,
         holder: Holder::None,
+        holder_place: None,
         term: Term(1),
         token_hash: String::new(),
         handle: None,
         expected: Expected::Requested,
+        takes: None,
         versions: None,
         baseline: None,
+        rollbacks_before: None,
         intended_at: instance.created_at,
         called_at: None,
         accepted_at: None,
@@ -264,6 +267,8 @@ fn back_off_is_waited_for_and_counts_as_new_age() {
     let fresh = waiting(2, Action::Compaction, 1, 90);
     let mut board = board_of(&[retried.clone(), fresh.clone()]);
     assert_eq!(board.next_due(at(0)), Some(at(100)));
+    assert_eq!(board.due_after(at(99), 9), [retried.id]);
+    assert_eq!((board.due_after(at(100), 9), board.due_after(at(99), 0)), (Vec::new(), Vec::new()));
     assert_eq!(ids(&board.choose(&setting.limits(), at(99), 9)), [fresh.id]);
     assert_eq!(board.next_due(at(200)), Some(at(200)));
     let chosen = board.choose(&setting.limits(), at(200), 9);

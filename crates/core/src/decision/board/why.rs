@@ -113,7 +113,6 @@ impl fmt::Display for WaitsFor {
                 }
                 WaitReason::NoLeave => "its job left without touching the table",
                 WaitReason::EngineRefused => "the engine refused it for now",
-                WaitReason::EngineUnreachable => "the engine cannot be reached",
                 WaitReason::Upheaval => "a restore or savepoint of the table is under way",
                 WaitReason::Unreadable => "the table cannot be read",
             }),

@@ -32,6 +32,7 @@ struct World {
     is_in_history: bool,
     overtaken: Option<Overtaken>,
     sign: Option<Timestamp>,
+    sign_stood: Option<Duration>,
     lock_since: Option<Timestamp>,
     unlocked_writes: Vec<String>,
 }
@@ -47,6 +48,7 @@ impl World {
             is_in_history: self.is_in_history,
             overtaken: self.overtaken.as_ref(),
             sign: self.sign,
+            sign_stood: self.sign_stood,
             lock_since: self.lock_since,
             unlocked_writes: &self.unlocked_writes,
             now: at(10_000),
@@ -97,6 +99,7 @@ fn world(action: Action) -> World {
         sight: Sight {
             facts,
             name: None,
+            database: None,
             is_metadata_table: false,
             pending: Vec::new(),
             completed: BTreeMap::new(),
@@ -106,11 +109,52 @@ fn world(action: Action) -> World {
         is_in_history: false,
         overtaken: None,
         sign: None,
+        sign_stood: None,
         lock_since: None,
         unlocked_writes: Vec::new(),
     };
+    world.effective.actions.insert(action);
     world.plan(action, T1, false);
     world
+}
+
+#[test]
+fn an_action_that_is_not_handed_over_runs_only_when_it_was_asked_for() {
+    let mut back = world(Action::Clustering);
+    back.effective.actions.remove(&Action::Clustering);
+    back.overtaken = Some(Overtaken::No);
+    assert_eq!(back.check(), Verdict::NotHandedOver);
+    back.instance.is_asked_for = true;
+    assert_eq!(back.check(), Verdict::Go(Expected::Requested));
+}
+
+#[test]
+fn silence_is_told_by_both_clocks() {
+    let mut foreign = world(Action::Compaction);
+    foreign.effective.take_over = TakeOver::AfterGrace;
+    foreign.effective.foreign_grace = Duration::from_secs(100);
+    foreign.sight.pending.clear();
+    foreign.plan(Action::Compaction, T1, true);
+    foreign.sign = Some(at(9_000));
+    assert_eq!(foreign.check(), Verdict::Go(Expected::InflightOfOurs), "no monotonic clock here");
+    foreign.sign_stood = Some(Duration::from_secs(99));
+    assert_eq!(foreign.check(), Verdict::WaitForeign(Some(at(9_000))));
+    foreign.sign_stood = Some(Duration::from_secs(100));
+    assert_eq!(foreign.check(), Verdict::Go(Expected::InflightOfOurs));
+    foreign.sign = Some(at(9_950));
+    assert_eq!(foreign.check(), Verdict::WaitForeign(Some(at(9_950))), "the wall clock must agree");
+}
+
+#[test]
+fn an_unlocked_writer_holds_locked_jobs_until_a_person_has_said_so() {
+    let mut held = world(Action::Compaction);
+    held.look.unlocked_writer = Some(Damage { reason: "a write".to_owned(), since: at(5) });
+    assert_eq!(held.parked(), ParkReason::UnlockedWriter);
+    held.acknowledged_at = Some(at(6));
+    assert_eq!(held.check(), Verdict::Go(Expected::Requested));
+    held.acknowledged_at = None;
+    held.effective.concurrency = Some(Concurrency::Exclusive);
+    assert_eq!(held.check(), Verdict::Go(Expected::Requested), "an exclusive job takes no lock");
 }
 
 #[test]

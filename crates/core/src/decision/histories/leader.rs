@@ -96,6 +96,7 @@ impl World {
                     closing: Closing::Revoked,
                     end: AttemptEnd::NotCounted,
                     next: Next::Pending(WaitReason::EngineRefused, Some(self.now + TimeDelta::seconds(30))),
+                    leaves_work: None,
                     reason: "refused".to_owned(),
                 }),
                 _ => Change::Unknown,
@@ -151,12 +152,15 @@ impl World {
             launcher: Launcher::Procedure,
             state: AttemptState::Intended,
             holder: Holder::None,
+            holder_place: None,
             term: Term(1),
             token_hash: String::new(),
             handle: None,
             expected: Expected::Requested,
+            takes: None,
             versions: None,
             baseline: None,
+            rollbacks_before: None,
             intended_at: self.now,
             called_at: None,
             accepted_at: None,
@@ -233,6 +237,7 @@ impl World {
             refuses_duplicates: false,
             within_submit_grace: self.now - called < SUBMIT_GRACE,
             is_settled: true,
+            is_lost: !self.is_readable,
             heard_recently: attempt.heard_at.is_some_and(|at| self.now - at < SILENCE),
             job_reported_end: attempt.report.is_some(),
             is_overdue: false,
@@ -255,7 +260,13 @@ impl World {
     fn park(&mut self, instance: &Instance, reason: ParkReason, closing: Option<Closing>) {
         let Some(closing) = closing else { return };
         let next = Next::Parked(reason, String::new());
-        let conclusion = Conclusion { closing, end: AttemptEnd::NotCounted, next, reason: String::new() };
+        let conclusion = Conclusion {
+            closing,
+            end: AttemptEnd::NotCounted,
+            next,
+            leaves_work: None,
+            reason: String::new(),
+        };
         self.change(instance.id, Change::Conclude(conclusion)).unwrap();
     }
 
@@ -264,9 +275,13 @@ impl World {
             InstanceEnd::Succeeded => (AttemptEnd::Completed, Next::Succeeded),
             InstanceEnd::Obsolete => (AttemptEnd::PlanGone, Next::Obsolete),
             InstanceEnd::Cancelled => (AttemptEnd::Cancelled, Next::Cancelled),
+            InstanceEnd::Unread => {
+                let again = self.now + TimeDelta::seconds(30);
+                (AttemptEnd::NotCounted, Next::Pending(WaitReason::Unreadable, Some(again)))
+            }
             InstanceEnd::StillPending => self.still_pending(instance, attempt, &closing),
         };
-        let conclusion = Conclusion { closing, end, next, reason: String::new() };
+        let conclusion = Conclusion { closing, end, next, leaves_work: None, reason: String::new() };
         self.change(instance.id, Change::Conclude(conclusion)).unwrap();
         self.check_ended(instance.id);
     }

@@ -313,7 +313,7 @@ impl World {
         if !is_current || !may_run || !self.is_readable {
             return false;
         }
-        let leave = self.change(instance.id, Change::Leave { run: run.clone(), is_call });
+        let leave = self.change(instance.id, Change::Leave { run: run.clone(), is_call, place: None });
         if leave.is_ok() {
             self.holders.entry(tag).or_default().insert(run.to_string());
         }
@@ -478,6 +478,7 @@ impl World {
                 closing: Closing::Over("impatience".to_owned()),
                 end: AttemptEnd::Failed,
                 next: Next::Pending(WaitReason::Ready, None),
+                leaves_work: None,
                 reason: String::new(),
             };
             self.change(id, Change::Conclude(conclusion)).unwrap();

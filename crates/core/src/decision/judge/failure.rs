@@ -3,7 +3,7 @@
 //! The texts were measured with the stock Spark bundles of 0.15.0, 1.0.2 and 1.2.0; an unknown one counts as a failure.
 
 use crate::model::action::Action;
-use crate::model::attempt::JobReport;
+use crate::model::attempt::{JobReport, UNTOUCHED};
 use crate::model::instance::WaitReason;
 
 /// What an attempt's failure means for the next one.
@@ -68,9 +68,7 @@ pub fn classify_failure(action: Action, report: Option<&JobReport>, engine_how: 
         _ if action == Action::Clustering && said(&CONFLICT) => FailureClass::Overtaken,
         _ if said(&NOT_THERE) => FailureClass::LookAgain,
         _ if said(&VERSION) => FailureClass::WrongBundle,
-        _ if report.is_some_and(|r| r.outcome == "untouched") => {
-            FailureClass::NotCounted(WaitReason::NoLeave)
-        }
+        _ if report.is_some_and(|r| r.outcome == UNTOUCHED) => FailureClass::NotCounted(WaitReason::NoLeave),
         _ => FailureClass::Counted,
     }
 }

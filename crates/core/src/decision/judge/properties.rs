@@ -86,7 +86,7 @@ fn every_situation(check: impl Fn(&Situation, &Judgement)) {
         for standing in [Standing::Live, Standing::Succeeding, Standing::Ended] {
             for timeline in timelines {
                 for engine in EngineSays::ALL {
-                    for bits in 0_u32..1 << 9 {
+                    for bits in 0_u32..1 << 10 {
                         for urgency in urgencies {
                             let flag = |n: u32| bits & (1 << n) != 0;
                             let situation = Situation {
@@ -104,6 +104,7 @@ fn every_situation(check: impl Fn(&Situation, &Judgement)) {
                                     heard_recently: flag(6),
                                     job_reported_end: flag(7),
                                     is_overdue: flag(8),
+                                    is_lost: flag(9),
                                     urgency,
                                 },
                             };
@@ -145,29 +146,49 @@ fn an_instance_ends_only_once_its_attempt_is_over_or_revoked() {
             InstanceEnd::Succeeded => assert!(is_completed || s.standing == Standing::Succeeding),
             InstanceEnd::Obsolete => assert_eq!(s.timeline, TimelineSays::Gone, "{s:?}"),
             InstanceEnd::Cancelled => assert!(s.cancel_asked && !is_completed, "{s:?}"),
+            InstanceEnd::Unread => assert_eq!(s.timeline, TimelineSays::Unreadable, "{s:?}"),
             InstanceEnd::StillPending => assert!(!is_completed && s.timeline != TimelineSays::Gone, "{s:?}"),
         }
     });
 }
 
 #[test]
-fn an_unreachable_engine_ends_nothing() {
+fn an_unreachable_engine_ends_nothing_but_a_cancelled_attempt_without_leave() {
     every_situation(|s, judged| {
         let has_verdict = judged.steps.iter().any(|step| step.is_verdict());
         let decided = matches!(s.timeline, TimelineSays::Completed { .. } | TimelineSays::Gone);
         if s.engine == EngineSays::Unreachable && s.attempt.is_live() {
-            assert!(!has_verdict || decided, "{s:?} {judged}");
+            let is_revoked = s.cancel_asked && !s.may_touch();
+            assert!(!has_verdict || decided || is_revoked, "{s:?} {judged}");
             assert!(!judged.closing().is_some_and(|_| s.may_touch()), "{s:?} {judged}");
             assert!(!judged.steps.iter().any(|step| matches!(step, Step::CancelJob(_))), "{s:?} {judged}");
         }
     });
 }
 
+/// Proof of the attempt's end frees the slot; how the instance ends is left to a timeline that can be read.
 #[test]
 fn an_unreadable_timeline_gives_no_verdict_in_any_column() {
     every_situation(|s, judged| {
-        if s.timeline == TimelineSays::Unreadable {
-            assert!(!judged.steps.iter().any(|step| step.is_verdict()), "{s:?} {judged}");
+        if s.timeline != TimelineSays::Unreadable {
+            return;
+        }
+        assert!(
+            !judged.steps.iter().any(|step| matches!(step, Step::Succeeding | Step::Park(_))),
+            "{s:?} {judged}"
+        );
+        let has_verdict = judged.steps.iter().any(|step| step.is_verdict());
+        assert!(s.context.is_lost || !has_verdict, "{s:?} {judged}");
+        match judged.end() {
+            None => assert!(judged.closing().is_none() || s.standing == Standing::Ended, "{s:?} {judged}"),
+            Some(InstanceEnd::Unread) => {
+                assert!(judged.closing().is_some() && !s.cancel_asked, "{s:?} {judged}")
+            }
+            Some(InstanceEnd::Cancelled) => {
+                assert!(judged.closing().is_some() && s.cancel_asked, "{s:?} {judged}")
+            }
+            Some(InstanceEnd::Succeeded) => assert_eq!(s.standing, Standing::Succeeding, "{s:?} {judged}"),
+            Some(end) => panic!("{end:?} {s:?} {judged}"),
         }
     });
 }

@@ -17,6 +17,8 @@ pub enum InstanceEnd {
     Cancelled,
     /// The plan still stands: retry, failed or parked, by the reason of the failure.
     StillPending,
+    /// The attempt is over, and the table cannot be read: pending until it can.
+    Unread,
 }
 
 /// What contradicts itself; written as an event.
@@ -106,6 +108,7 @@ impl fmt::Display for Step {
             Self::End(InstanceEnd::Obsolete) => "obsolete",
             Self::End(InstanceEnd::Cancelled) => "cancelled",
             Self::End(InstanceEnd::StillPending) => "pending",
+            Self::End(InstanceEnd::Unread) => "pending(unreadable)",
             Self::StopByHeartbeat => "stop",
             Self::CancelJob(Force::Gentle) => "cancel",
             Self::CancelJob(Force::Kill) => "kill",

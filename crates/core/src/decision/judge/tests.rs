@@ -373,8 +373,8 @@ fn unreachable() {
          accepted: stay
          holding: stay
          suspect: stay
-         cancel_asked, called: stop
-         cancel_asked, accepted: stop
+         cancel_asked, called: revoke; cancelled
+         cancel_asked, accepted: revoke; cancelled
          cancel_asked, holding: stop
          succeeding: stay
          ended, live attempt: stay
@@ -565,6 +565,28 @@ fn timeline_unreadable_gives_no_verdict() {
          cancel_asked, accepted: unreadable
          cancel_asked, holding: unreadable
          succeeding: unreadable
+         ended, live attempt: unreadable
+         ended, attempt over: stay",
+    );
+}
+
+/// Wider than `states.md`: that the attempt is over is proven without the timeline, and frees the slot of a lost table.
+#[test]
+fn timeline_unreadable_for_long_keeps_no_slot() {
+    row(
+        EngineSays::Ended,
+        TimelineSays::Unreadable,
+        Context { is_lost: true, ..fenced() },
+        "intended: over; pending(unreadable)
+         called: over; pending(unreadable)
+         unknown: over; pending(unreadable)
+         accepted: over; pending(unreadable)
+         holding: over; pending(unreadable)
+         suspect: over; pending(unreadable)
+         cancel_asked, called: over; cancelled
+         cancel_asked, accepted: over; cancelled
+         cancel_asked, holding: over; cancelled
+         succeeding: over; succeeded
          ended, live attempt: unreadable
          ended, attempt over: stay",
     );

@@ -64,6 +64,7 @@ fn world() -> World {
         sight: Sight {
             facts,
             name: None,
+            database: None,
             is_metadata_table: false,
             pending: Vec::new(),
             completed: BTreeMap::new(),
@@ -143,12 +144,15 @@ fn holding(of: &Instance, has_called: bool) -> Attempt {
         launcher: Launcher::Procedure,
         state: AttemptState::Holding,
         holder: Holder::Run(format!("{:032x}", 1).parse().unwrap()),
+        holder_place: None,
         term: Term(1),
         token_hash: String::new(),
         handle: None,
         expected: Expected::Requested,
+        takes: None,
         versions: None,
         baseline: None,
+        rollbacks_before: None,
         intended_at: at(0),
         called_at: Some(at(0)),
         accepted_at: None,
@@ -270,8 +274,40 @@ fn an_action_that_is_not_handed_over_any_more_ends_what_waits_unless_a_person_as
     world.plan(Action::Compaction, T1);
     world.has(Action::Compaction, T1, pending());
     assert!(matches!(changes(&world.look())[..], [Change::End(Ending::Obsolete, _)]));
+    // Found by a look that a person asked for: nobody named this very instance.
     world.live[0].trigger = Trigger::Api;
+    assert!(matches!(changes(&world.look())[..], [Change::End(Ending::Obsolete, _)]));
+    world.live[0].is_asked_for = true;
     assert!(world.look().changes.is_empty());
+}
+
+#[test]
+fn a_plan_is_told_by_what_made_the_look_that_found_it() {
+    let told_by = |world: &World| world.look().create[0].trigger;
+    let mut world = world();
+    world.plan(Action::Compaction, T1);
+    assert_eq!(told_by(&world), Trigger::Callback, "a row of an older build");
+    for trigger in [Trigger::Callback, Trigger::Client, Trigger::Api] {
+        world.record.touch.trigger = Some(trigger);
+        assert_eq!(told_by(&world), trigger);
+    }
+    world.record.look.looked = 7;
+    assert_eq!(told_by(&world), Trigger::Heartbeat);
+    world.record.table.is_registered = true;
+    assert_eq!(told_by(&world), Trigger::Api, "the first look of a registration");
+    world.record.look.looked_at = Some(at(0));
+    assert_eq!(told_by(&world), Trigger::Heartbeat);
+}
+
+#[test]
+fn a_table_that_nobody_announced_has_the_name_of_its_properties() {
+    let mut world = world();
+    world.sight.name = Some("trips".to_owned());
+    world.sight.database = Some("lake".to_owned());
+    world.record.look = world.look().state;
+    assert_eq!((world.record.name(), world.record.database()), (Some("trips"), Some("lake")));
+    world.record.touch.name = Some("announced".to_owned());
+    assert_eq!((world.record.name(), world.record.database()), (Some("announced"), Some("lake")));
 }
 
 #[test]

@@ -46,12 +46,15 @@ fn attempt(of: &Instance, number: u32) -> Attempt {
         launcher: Launcher::Procedure,
         state: AttemptState::Intended,
         holder: Holder::None,
+        holder_place: None,
         term: Term(1),
         token_hash: String::new(),
         handle: None,
         expected: Expected::Requested,
+        takes: None,
         versions: None,
         baseline: None,
+        rollbacks_before: None,
         intended_at: at(0),
         called_at: None,
         accepted_at: None,
@@ -89,7 +92,13 @@ fn active(state: AttemptState) -> Instance {
 }
 
 fn conclusion(closing: Closing, next: Next) -> Change {
-    Change::Conclude(Conclusion { closing, end: AttemptEnd::Failed, next, reason: "so".to_owned() })
+    Change::Conclude(Conclusion {
+        closing,
+        end: AttemptEnd::Failed,
+        next,
+        leaves_work: None,
+        reason: "so".to_owned(),
+    })
 }
 
 fn over() -> Closing {
@@ -191,6 +200,57 @@ fn a_reopened_instance_starts_over_and_keeps_what_it_did_to_the_table() {
     }
 }
 
+#[test]
+fn take_over_is_consent_only_where_another_runner_is_the_question() {
+    let consents = |state| {
+        let instance = Instance { take_over: false, ..instance(state) };
+        taken(&instance, Change::Reopen { take_over: true }).take_over
+    };
+    assert!(consents(waiting_foreign()) && consents(parked_as(ParkReason::ForeignRunner)));
+    assert!(consents(parked_as(ParkReason::TagTaken)) && consents(InstanceState::Cancelled));
+    for other in [ParkReason::DamageSuspected, ParkReason::UnlockedWriter, ParkReason::NoLock] {
+        assert!(!consents(parked_as(other)), "{other:?}");
+    }
+}
+
+/// What an attempt leaves behind is ours; an inflight that it did not make is somebody else's.
+#[test]
+fn an_attempt_that_was_told_to_call_explains_what_it_left_and_no_more() {
+    let over = |expected, outcome: Option<&str>, take_over, leaves_work| {
+        let mut before = active(AttemptState::Holding);
+        before.has_called = true;
+        before.take_over = take_over;
+        let attempt = before.attempt.as_mut().unwrap();
+        attempt.call_at = Some(at(1));
+        attempt.expected = expected;
+        attempt.report = outcome.map(|outcome| JobReport {
+            outcome: outcome.to_owned(),
+            exit_code: 3,
+            error: Vec::new(),
+            rows: Vec::new(),
+            at: at(1),
+        });
+        let conclusion = Conclusion {
+            closing: Closing::Over("proof".to_owned()),
+            end: AttemptEnd::Failed,
+            next: Next::Pending(WaitReason::Backoff, None),
+            leaves_work,
+            reason: "so".to_owned(),
+        };
+        let after = taken(&before, Change::Conclude(conclusion));
+        (after.has_called, after.take_over)
+    };
+    let (requested, inflight) = (Expected::Requested, Expected::InflightOfOurs);
+    assert_eq!(over(requested, None, false, Some(true)), (true, false), "killed in its call");
+    assert_eq!(over(requested, None, false, Some(false)), (false, false), "killed before its inflight");
+    assert_eq!(over(requested, Some("threw"), false, None), (true, false), "not looked: as before");
+    assert_eq!(over(requested, Some("untouched"), false, Some(true)), (false, false), "it found another's");
+    assert_eq!(over(inflight, Some("untouched"), false, Some(true)), (true, false), "an earlier one left it");
+    assert_eq!(over(inflight, Some("untouched"), true, Some(true)), (false, true), "consent was not used");
+    assert_eq!(over(inflight, Some("threw"), true, Some(true)), (true, false), "consent was used");
+    assert_eq!(over(inflight, Some("threw"), true, Some(false)), (false, false), "and left nothing");
+}
+
 fn instance_taken_over(state: InstanceState) -> Instance {
     let mut known = instance(state);
     known.take_over = true;
@@ -258,7 +318,7 @@ fn what_is_closed_changes_no_more() {
             Change::Suspect,
             Change::Heard(None),
             Change::KillSent,
-            Change::Leave { run: run(1), is_call: false },
+            Change::Leave { run: run(1), is_call: false, place: None },
             Change::EngineSaid { word: String::new(), has_ended: true },
         ] {
             refused(&closed, change, "no attempt is live");
@@ -270,7 +330,7 @@ fn what_is_closed_changes_no_more() {
 
 #[test]
 fn leave_is_given_to_one_run() {
-    let leave = |n| Change::Leave { run: run(n), is_call: false };
+    let leave = |n| Change::Leave { run: run(n), is_call: false, place: None };
     refused(&active(AttemptState::Intended), leave(1), "the attempt was not submitted yet");
     refused(&active(AttemptState::Holding), leave(2), "another run has leave");
     refused(&active(AttemptState::Suspect), leave(2), "another run has leave");
@@ -289,7 +349,8 @@ fn leave_is_given_to_one_run() {
         assert_eq!(held.attempt_state(), Some(AttemptState::Holding), "{state:?}");
         assert!(!held.has_called);
     }
-    let called = taken(&active(AttemptState::Holding), Change::Leave { run: run(1), is_call: true });
+    let called =
+        taken(&active(AttemptState::Holding), Change::Leave { run: run(1), is_call: true, place: None });
     assert!(called.has_called && called.attempt.unwrap().call_at == Some(at(9)));
 }
 
@@ -339,12 +400,16 @@ fn a_parking_keeps_its_age_while_its_reason_stays() {
 #[test]
 fn a_miss_is_dated_from_the_first_one_and_only_moves_forward() {
     let mut hinted = instance(InstanceState::Hinted);
-    hinted = taken(&hinted, Change::Missed(at(10)));
-    assert_eq!(hinted.missed_since, Some(at(10)));
+    hinted = taken(&hinted, Change::Missed(at(6)));
+    assert_eq!(hinted.missed_since, Some(at(6)));
     hinted = taken(&hinted, Change::Missed(at(5)));
-    assert_eq!(hinted.missed_since, Some(at(10)));
-    hinted = taken(&hinted, Change::Missed(at(90)));
-    assert_eq!(hinted.missed_since, Some(at(90)));
+    assert_eq!(hinted.missed_since, Some(at(6)));
+    hinted = taken(&hinted, Change::Missed(at(8)));
+    assert_eq!(hinted.missed_since, Some(at(8)));
+    // A clock that was fast then and is right now, at 9 seconds.
+    hinted.missed_since = Some(at(90));
+    hinted = taken(&hinted, Change::Missed(at(9)));
+    assert_eq!(hinted.missed_since, Some(at(9)));
     assert_eq!(taken(&hinted, Change::SeenAgain).missed_since, None);
 }
 
@@ -385,7 +450,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         2 => Just(Change::Accepted("h".to_owned())),
         1 => Just(Change::Unknown),
         1 => Just(Change::Suspect),
-        4 => (1_u8..4, any::<bool>()).prop_map(|(n, is_call)| Change::Leave { run: run(n), is_call }),
+        4 => (1_u8..4, any::<bool>()).prop_map(|(n, is_call)| Change::Leave { run: run(n), is_call, place: None }),
         1 => Just(Change::Heard(None)),
         1 => Just(Change::EngineSaid { word: "ended".to_owned(), has_ended: true }),
         1 => Just(Change::KillSent),

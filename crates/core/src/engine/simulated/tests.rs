@@ -127,6 +127,17 @@ async fn a_driver_that_dies_before_it_speaks_is_absent_with_proof() {
     assert!(is_absent(&bench.state(&job.tag).await, true));
 }
 
+/// As engines do that forget the jobs of yesterday: what they do not know may have run, and may run.
+#[tokio::test]
+async fn an_engine_that_forgets_proves_nothing_by_absence() {
+    let bench = bench(|c| c.absent_is_proof = false);
+    let job = job();
+    assert!(is_absent(&bench.state(&job.tag).await, false));
+    bench.engine.submit(&job).await;
+    bench.kill_all();
+    assert!(is_absent(&bench.state(&job.tag).await, true), "the job is known, and its driver dead");
+}
+
 #[tokio::test]
 async fn a_late_job_is_absent_without_proof_until_it_speaks() {
     let bench = bench(|c| c.late_every = 1);

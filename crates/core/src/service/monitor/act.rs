@@ -15,9 +15,12 @@ use crate::model::instance::{Instance, InstanceKey, InstanceState};
 use crate::model::table::TableRecord;
 use crate::service::leader::{Leader, Watch};
 use crate::service::monitor::conclude::{self, Evidence};
+use crate::service::timeline::has_back_off;
 
 /// Pace at which an engine is asked again to end a job.
 const CANCEL_EVERY: Duration = Duration::from_secs(5);
+/// Time for which a table that cannot be read keeps the slot of an attempt that is proven over.
+const UNREADABLE_MAX: Duration = Duration::from_secs(5 * 60);
 /// Pace of the looks for one attempt that gave no verdict.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
 
@@ -32,6 +35,16 @@ pub(crate) fn heard_recently(leader: &Leader, instance: &Instance, silence: Dura
             watch.heard = Some((now, at));
             true
         }
+    })
+}
+
+/// Returns for how long this term has watched an attempt: from its driver's leave, or from its call before that.
+pub(super) fn watched_for(leader: &Leader, instance: &Instance) -> Duration {
+    let now = leader.clock.monotonic();
+    let has_leave = instance.attempt.as_ref().is_some_and(|a| a.leave_at.is_some());
+    leader.watch(instance.id, |watch| {
+        let since = if has_leave { *watch.leave_since.get_or_insert(now) } else { watch.since };
+        now.saturating_sub(since)
     })
 }
 
@@ -55,9 +68,10 @@ pub(super) async fn judge_one(
     if is_look_due(leader, id, |watch| watch.look_at) {
         (timeline, instance) = look(leader, instance, &found.state, &mut evidence).await?;
     }
+    let knows_holder = knows_holder(engine, &attempt, &found).await;
     // Once without a look, and once with it when the first judgement asks for one.
     for _ in 0..2 {
-        let context = context_of(leader, &instance, &can, &found.state);
+        let context = context_of(leader, &instance, &can, &found.state, knows_holder);
         let Some(situation) = Situation::of(&instance, says, timeline, context) else { return Ok(()) };
         let steps = judge(&situation).steps;
         let wants_look = steps.contains(&Step::LookNow) && timeline == TimelineSays::NotLooked;
@@ -152,13 +166,28 @@ async fn note_engine(
     Ok(())
 }
 
-fn context_of(leader: &Leader, instance: &Instance, can: &Capabilities, state: &JobState) -> Context {
+/// Tells whether the process that holds leave is the one of whose end the engine speaks. Another driver of the same attempt
+/// may hold it while the engine's own one was sent away.
+async fn knows_holder(engine: Option<&dyn Engine>, attempt: &Attempt, found: &Found) -> bool {
+    let is_settled = matches!(found.state, JobState::Ended { is_settled: true, .. });
+    let (Some(engine), Some(place), true) = (engine, &attempt.holder_place, is_settled) else { return false };
+    let job =
+        JobRef { tag: attempt.tag.clone(), handle: attempt.handle.clone().or_else(|| found.handle.clone()) };
+    engine.was_driver(&job, place).await
+}
+
+fn context_of(
+    leader: &Leader,
+    instance: &Instance,
+    can: &Capabilities,
+    state: &JobState,
+    knows_holder: bool,
+) -> Context {
     let now = leader.clock.monotonic();
     let attempt = instance.attempt.as_ref();
-    let started = attempt.map(|a| a.leave_at.or(a.called_at).unwrap_or(a.intended_at));
     let longest = can.run_timeout.saturating_add(can.heartbeat_silence);
-    let is_overdue =
-        started.is_some_and(|at| (leader.clock.now() - at).to_std().unwrap_or_default() > longest);
+    // Counted while this term watches it: a wall clock that is set must end no healthy job, and the job has the same limit.
+    let is_overdue = watched_for(leader, instance) > longest;
     let heard = heard_recently(leader, instance, can.heartbeat_silence);
     let has_spoken = attempt.is_some_and(|a| a.heard_at.is_some());
     leader.watch(instance.id, |watch| {
@@ -173,8 +202,9 @@ fn context_of(leader: &Leader, instance: &Instance, can: &Capabilities, state: &
             refuses_duplicates: can.refuses_duplicates,
             within_submit_grace: reachable_for < can.submit_timeout,
             is_settled: engine_settled || settled_for.is_some_and(|t| t >= can.settle),
-            // A process that is proven dead cannot have spoken since; its last words are no sign of life then.
-            heard_recently: has_spoken && heard && !engine_settled,
+            // A holder that is proven dead cannot have spoken since; its last words are no sign of life then.
+            heard_recently: has_spoken && heard && !(engine_settled && knows_holder),
+            is_lost: watch.unreadable_table.is_some_and(|at| now.saturating_sub(at) >= UNREADABLE_MAX),
             job_reported_end: attempt.is_some_and(|a| a.report.is_some()),
             is_overdue,
             urgency: urgency(watch.end_wanted.map_or(Duration::ZERO, |at| now.saturating_sub(at))),
@@ -200,6 +230,10 @@ async fn look(
             TimelineSays::Missing | TimelineSays::Gone | TimelineSays::Unreadable => Some(again),
             _ => None,
         };
+        watch.unreadable_table = match says {
+            TimelineSays::Unreadable => watch.unreadable_table.or(Some(leader.clock.monotonic())),
+            _ => None,
+        };
         if matches!(says, TimelineSays::Pending(_) | TimelineSays::Completed { .. }) {
             watch.missing = None;
         }
@@ -217,7 +251,7 @@ async fn look_at(
 ) -> Result<(TimelineSays, Instance), Error> {
     let path = &record.table.base_path;
     let action = instance.key.action;
-    if record.look.trouble.as_ref().is_some_and(|t| t.not_before > leader.clock.now()) {
+    if record.look.trouble.as_ref().is_some_and(|t| has_back_off(t, leader.clock.now())) {
         // The table has its back-off; the timeline service tries it again.
         return Ok((TimelineSays::Unreadable, instance));
     }

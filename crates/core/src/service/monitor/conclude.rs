@@ -51,27 +51,42 @@ pub(super) async fn conclude(
     if attempt.call_at.is_some() {
         rollbacks(leader, &record, instance, &mut state).await?;
     }
-    let conclusion = match end {
+    let mut conclusion = match end {
         InstanceEnd::Succeeded => Conclusion {
             closing: closing_of(closing),
             end: AttemptEnd::Completed,
             next: Next::Succeeded,
+            leaves_work: None,
             reason: "the timeline says completed".to_owned(),
         },
         InstanceEnd::Obsolete => Conclusion {
             closing: closing_of(closing),
             end: AttemptEnd::PlanGone,
             next: Next::Obsolete,
+            leaves_work: None,
             reason: "the plan is gone from the timeline".to_owned(),
         },
         InstanceEnd::Cancelled => Conclusion {
             closing: closing_of(closing),
             end: AttemptEnd::Cancelled,
             next: Next::Cancelled,
+            leaves_work: None,
             reason: "cancelled; the plan stays until it is retried".to_owned(),
         },
+        InstanceEnd::Unread => {
+            let wait = backoff(&leader.policies.retry, 1, rand::random());
+            let again = leader.clock.now() + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+            Conclusion {
+                closing: closing_of(closing),
+                end: AttemptEnd::NotCounted,
+                next: Next::Pending(WaitReason::Unreadable, Some(again)),
+                leaves_work: None,
+                reason: "its attempt is over, and the table cannot be read to tell how it ended".to_owned(),
+            }
+        }
         InstanceEnd::StillPending => still_pending(leader, instance, &attempt, closing, evidence),
     };
+    conclusion.leaves_work = evidence.sight.as_deref().map(|sight| leaves_work(instance, sight));
     let mut sight = evidence.sight.clone();
     if sight.is_none() && instance.key.action == Action::Clean {
         // Judged without a look: it was seen completed before.
@@ -91,6 +106,14 @@ pub(super) async fn conclude(
     Ok(())
 }
 
+/// Tells whether a look shows work that an attempt of this instance may have begun.
+fn leaves_work(instance: &Instance, sight: &Sight) -> bool {
+    let taken = instance.attempt.as_ref().and_then(|attempt| attempt.takes.as_ref());
+    let Some(instant) = instance.key.instant.as_ref().or(taken) else { return false };
+    let action = instance.key.action;
+    sight.pending(action, instant).is_some_and(|plan| plan.is_inflight || action == Action::Clean)
+}
+
 /// The plan still stands: what the failure means for the next attempt.
 fn still_pending(
     leader: &Leader,
@@ -108,8 +131,8 @@ fn still_pending(
         classify_failure(instance.key.action, attempt.report.as_ref(), &evidence.engine_word)
     };
     let text = failure_text(attempt, &evidence.engine_word);
-    let later = |n: u32| {
-        let wait = backoff(&leader.policies.retry, n, rand::random());
+    let later = || {
+        let wait = backoff(&leader.policies.retry, instance.n_tries(), rand::random());
         Some(leader.clock.now() + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX))
     };
     let (end, next) = match class {
@@ -126,19 +149,17 @@ fn still_pending(
         }
         FailureClass::NotCounted(reason) => {
             metrics::counter!("tms_attempts_not_counted_total", "reason" => word_of(reason)).increment(1);
-            (AttemptEnd::NotCounted, Next::Pending(reason, later(instance.n_attempts)))
+            (AttemptEnd::NotCounted, Next::Pending(reason, later()))
         }
-        FailureClass::LookAgain if instance.n_attempts.saturating_sub(instance.n_failed) > LOOK_AGAIN_MAX => {
+        FailureClass::LookAgain if instance.n_tries().saturating_sub(instance.n_failed) > LOOK_AGAIN_MAX => {
             let n_failed = instance.n_failed.saturating_add(1);
             let next = match verdict_after_failure(&leader.policies.retry, n_failed, rand::random()) {
                 AfterFailure::GiveUp => Next::Failed,
-                AfterFailure::Retry { .. } => Next::Pending(WaitReason::Backoff, later(instance.n_attempts)),
+                AfterFailure::Retry { .. } => Next::Pending(WaitReason::Backoff, later()),
             };
             (AttemptEnd::Failed, next)
         }
-        FailureClass::LookAgain => {
-            (AttemptEnd::NotCounted, Next::Pending(WaitReason::NoLeave, later(instance.n_attempts)))
-        }
+        FailureClass::LookAgain => (AttemptEnd::NotCounted, Next::Pending(WaitReason::NoLeave, later())),
         FailureClass::Overtaken => (AttemptEnd::Overtaken, Next::Parked(ParkReason::Overtaken, text.clone())),
         FailureClass::BadOptions => {
             (AttemptEnd::NotCounted, Next::Parked(ParkReason::BadOption, text.clone()))
@@ -147,7 +168,7 @@ fn still_pending(
             (AttemptEnd::NotCounted, Next::Parked(ParkReason::BundleTooOld, text.clone()))
         }
     };
-    Conclusion { closing: closing_of(closing), end, next, reason: text }
+    Conclusion { closing: closing_of(closing), end, next, leaves_work: None, reason: text }
 }
 
 fn word_of(reason: WaitReason) -> &'static str {
@@ -158,7 +179,6 @@ fn word_of(reason: WaitReason) -> &'static str {
         WaitReason::HeartbeatRefused => "heartbeat_refused",
         WaitReason::NoLeave => "no_leave",
         WaitReason::EngineRefused => "engine_refused",
-        WaitReason::EngineUnreachable => "engine_unreachable",
         WaitReason::Upheaval => "upheaval",
         WaitReason::Unreadable => "unreadable",
     }
@@ -205,7 +225,7 @@ fn remember(
     }
 }
 
-/// Holds an instance whose attempt was revoked; without a closing step the slot stays taken and only people are told.
+/// Holds an instance whose attempt was revoked, or ends it when that is what people wanted; without a closing step the slot stays taken and only people are told.
 pub(super) async fn park(
     leader: &Leader,
     instance: &Instance,
@@ -216,12 +236,13 @@ pub(super) async fn park(
     if closing.is_none() {
         return Ok(());
     }
-    let conclusion = Conclusion {
-        closing: closing_of(closing),
-        end: AttemptEnd::NotCounted,
-        next: Next::Parked(reason, word.to_owned()),
-        reason: word.to_owned(),
+    let (end, next) = if instance.cancel_asked.is_some() {
+        (AttemptEnd::Cancelled, Next::Cancelled)
+    } else {
+        (AttemptEnd::NotCounted, Next::Parked(reason, word.to_owned()))
     };
+    let conclusion =
+        Conclusion { closing: closing_of(closing), end, next, leaves_work: None, reason: word.to_owned() };
     leader.step(instance, Change::Conclude(conclusion), word).await?;
     Ok(())
 }
@@ -262,7 +283,8 @@ pub(crate) async fn note_rollbacks(leader: &Leader, instance: &Instance) -> Resu
     Ok(())
 }
 
-/// Each attempt of ours that found an `.inflight` of ours makes one rollback; one more is somebody else's.
+/// An attempt of ours that found an `.inflight` of ours makes one rollback; one more than that since it was intended is
+/// somebody else's.
 async fn rollbacks(
     leader: &Leader,
     record: &TableRecord,
@@ -279,17 +301,23 @@ async fn rollbacks(
     if found.is_empty() {
         return Ok(());
     }
-    let past = leader.store.past_attempts(instance.id).await?;
-    let n_ours = past
-        .iter()
-        .chain(instance.live_attempt())
-        .filter(|a| a.call_at.is_some() && a.expected == Expected::InflightOfOurs)
-        .count();
-    if found.len() > n_ours {
+    let rolls_back = |a: &&Attempt| a.call_at.is_some() && a.expected == Expected::InflightOfOurs;
+    let live = instance.live_attempt();
+    let (new, n_ours): (Vec<String>, usize) = match live.and_then(|a| a.rollbacks_before.as_ref()) {
+        Some(before) => {
+            let new = found.into_iter().filter(|rollback| !before.contains(rollback)).collect();
+            (new, live.iter().filter(|a| rolls_back(a)).count())
+        }
+        None => {
+            let past = leader.store.past_attempts(instance.id).await?;
+            (found, past.iter().chain(live).filter(rolls_back).count())
+        }
+    };
+    if new.len() > n_ours {
         let reason = format!(
             "the {} {instant} was rolled back ({}) by somebody else while our job had leave",
             instance.key.action,
-            found.join(", ")
+            new.join(", ")
         );
         state.damage_seen.push(instant.clone());
         set_damage(leader, record, state, reason);

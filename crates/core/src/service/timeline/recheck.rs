@@ -11,18 +11,19 @@ use crate::model::instance::{Instance, InstanceState, ParkReason};
 use crate::model::policy::{Concurrency, Effective};
 use crate::model::table::TableRecord;
 use crate::preflight::{Preflight, check_on, table_now};
+use crate::service::dispatch::park;
 use crate::service::leader::Leader;
 use crate::service::timeline::next_foreign_look;
 
 /// Instances that one look checks again; a sane table holds a few.
 const RECHECKS_MAX: usize = 256;
 
-/// Checks what is held on one table, under its turn.
+/// Checks what is held on one table, under its turn. Returns why some could not be checked; the others are.
 pub(super) async fn recheck(
     leader: &Leader,
     record: &TableRecord,
     effective: &Effective,
-) -> Result<(), Error> {
+) -> Result<Option<Error>, Error> {
     let waiting: Vec<Instance> = leader.board(|board| {
         board
             .of_table(record.table.id)
@@ -33,25 +34,38 @@ pub(super) async fn recheck(
             .collect()
     });
     if waiting.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
     // Another part of them each time, where there are too many.
     let first = if waiting.len() > RECHECKS_MAX { rand::random_range(0..waiting.len()) } else { 0 };
     let table = table_now(&*leader.timelines, &record.table.base_path, effective).await?;
+    let mut unchecked = None;
     for instance in waiting.iter().cycle().skip(first).take(waiting.len().min(RECHECKS_MAX)) {
-        let now = leader.clock.now();
-        let verdict = check_on(&*leader.timelines, record, instance, effective, &table, now).await?;
+        let checked =
+            check_on(&*leader.timelines, record, instance, effective, &table, leader.moment()).await;
+        let verdict = match checked {
+            Ok(verdict) => verdict,
+            Err(error) => {
+                tracing::warn!(instance = %instance.id, error = error.chain(), "It cannot be checked: it stays held.");
+                unchecked.get_or_insert(error);
+                continue;
+            }
+        };
         let found = Preflight { verdict, sight: Arc::clone(&table.sight) };
         let Some((change, reason)) = follow(leader, record, effective, instance, &found).await else {
             continue;
         };
-        match leader.step(instance, change, reason).await {
-            Ok(_) => leader.wakes.dispatch.wake(),
+        let done = match change {
+            Change::Park(reason, detail) => park(leader, record, instance, reason, detail).await,
+            change => leader.step(instance, change, reason).await.map(drop),
+        };
+        match done {
+            Ok(()) => leader.wakes.dispatch.wake(),
             Err(e) if e.kind() == ErrorKind::Conflict => {}
             Err(e) => return Err(e),
         }
     }
-    Ok(())
+    Ok(unchecked)
 }
 
 /// What the check means for an instance that is held; `None` = it stays as it is.
@@ -66,6 +80,10 @@ async fn follow(
     if found.verdict == Verdict::Completed {
         let change = Change::End(Ending::Succeeded, String::new());
         return Some((change, "completed on the timeline by somebody else"));
+    }
+    if found.verdict == Verdict::NotHandedOver {
+        let reason = "the action is not handed over any more";
+        return Some((Change::End(Ending::Obsolete, reason.to_owned()), reason));
     }
     if let InstanceState::Parked { .. } = instance.state
         && !may_release(leader, record, effective, instance, found).await
@@ -84,7 +102,7 @@ async fn follow(
                 matches!(instance.state, InstanceState::WaitingForeign { sign: s, .. } if s == *sign);
             (!is_same).then_some((Change::WaitForeign { sign: *sign }, "another runner gave a sign of life"))
         }
-        Verdict::Missing | Verdict::Completed => None,
+        Verdict::Missing | Verdict::Completed | Verdict::NotHandedOver => None,
     }
 }
 

@@ -8,6 +8,7 @@ use super::place::Placement;
 use super::tx::Tx;
 use super::{KeyRange, Keyspace, PRUNE_VISITS_MAX, keys};
 use crate::error::Error;
+use crate::model::action::Instant;
 use crate::model::id::TableId;
 use crate::model::instance::InstanceKey;
 use crate::model::table::{LookState, UNSERVED_MAX};
@@ -63,10 +64,16 @@ impl Looks {
             Entry::Vacant(unknown) => unknown.insert(read_look(tx, key.table)?),
         };
         let Some(look) = look else { return Ok(true) };
-        let is_listed = look.unserved.iter().any(|u| u.action == key.action && u.instant == *instant);
+        let unserved = look.unserved.iter().map(|u| (u.action, &u.instant));
+        // Whoever may execute a plan: handed over again, it must not run although somebody cancelled it.
+        let foreign = look.foreign.iter().map(|plan| (plan.action, &plan.instant));
+        let is_listed = unserved.chain(foreign).any(|plan| plan == (key.action, instant));
         // A full list was cut at its newest end: a plan behind it may stand too.
-        let is_cut = look.unserved.len() >= UNSERVED_MAX;
-        Ok(is_listed || (is_cut && look.unserved.last().is_some_and(|u| *instant >= u.instant)))
+        let is_behind =
+            |n: usize, last: Option<&Instant>| n >= UNSERVED_MAX && last.is_some_and(|l| instant >= l);
+        Ok(is_listed
+            || is_behind(look.unserved.len(), look.unserved.last().map(|u| &u.instant))
+            || is_behind(look.foreign.len(), look.foreign.last().map(|plan| &plan.instant)))
     }
 }
 

@@ -73,6 +73,7 @@ fn accept(tx: &mut Tx<'_>, touches: &mut Touches, one: &HandOver) -> Result<Acce
     if one.touch {
         touch.touch += 1;
         touch.last_heard = touch.last_heard.max(Some(one.at));
+        touch.trigger = Some(one.trigger);
         mark_touched(tx, table)?;
     }
     let mut n_hinted = 0;
@@ -144,6 +145,7 @@ fn hint(
 
 fn hinted(key: InstanceKey, one: &HandOver) -> Instance {
     let mut instance = Instance::new(key, InstanceState::Hinted, one.trigger, one.at);
+    instance.is_asked_for = one.trigger == Trigger::Api;
     instance.queue = one.queue.clone().unwrap_or_default();
     instance.execution_engine.clone_from(&one.execution_engine);
     instance.version = Version::default().next();

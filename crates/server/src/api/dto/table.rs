@@ -1,18 +1,22 @@
 //! Tables, their settings, and what a look finds.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use tms_core::manager::maintained::{TableAdvice, TableView};
 use tms_core::model::action::Action;
-use tms_core::model::policy::{Concurrency, Effective, TableSettings, TakeOver};
+use tms_core::model::policy::{Concurrency, Effective, FOREIGN_GRACE_MIN, TableSettings, TakeOver};
 use tms_core::model::table::TableRecord;
 use tms_core::{Error, ErrorKind};
 use utoipa::ToSchema;
 
 use crate::api::dto::instance::{InstanceDto, word};
 use crate::redact;
+
+/// Why an action that is seen and shown cannot be asked for.
+pub const NO_LAUNCHER: &str =
+    "use compaction, clustering or clean: no procedure of Hudi runs a logcompaction";
 
 /// A table, with what writers told and what the last look saw.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -24,9 +28,9 @@ pub struct TableDto {
     pub base_path: String,
     /// The path as it was announced last; what a job gets.
     pub spelling: String,
-    /// Label.
+    /// Label: as announced last, else as its properties say.
     pub database: Option<String>,
-    /// Label.
+    /// Label: as announced last, else as its properties say.
     pub name: Option<String>,
     /// True when a person registered it, false when it announced itself.
     pub is_registered: bool,
@@ -131,7 +135,7 @@ pub struct TableSettingsDto {
     /// ask or after_grace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub take_over: Option<String>,
-    /// Silence after which the table service of somebody else counts as abandoned, in seconds.
+    /// Silence after which the table service of somebody else counts as abandoned, in seconds; at least 120.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_grace_secs: Option<u64>,
     /// Queue of this table's instances.
@@ -159,6 +163,8 @@ pub struct EffectiveDto {
     pub take_over: String,
     /// In seconds.
     pub foreign_grace_secs: u64,
+    /// Queue of instances that no request gave another.
+    pub queue: String,
     /// Priority.
     pub priority: i32,
     /// Hudi options of jobs. Secret values are shown as `***`.
@@ -187,9 +193,12 @@ pub struct TableDetailDto {
 pub struct RegisterTableDto {
     /// Base path.
     pub base_path: String,
-    /// Settings; they replace those that the table has.
+    /// Settings. Absent: a known table keeps those that it has. Present: they replace all of them, unless `merge` is set.
     #[serde(default)]
-    pub settings: TableSettingsDto,
+    pub settings: Option<TableSettingsDto>,
+    /// What `settings` names replaces what the table has, `hudi_options` key by key; the rest stays.
+    #[serde(default)]
+    pub merge: bool,
     /// Look at the table at once.
     #[serde(default)]
     pub look: bool,
@@ -241,13 +250,14 @@ fn shown(text: &str) -> String {
 impl From<TableRecord> for TableDto {
     fn from(record: TableRecord) -> Self {
         let spelling = shown(record.spelling());
+        let (database, name) = (record.database().map(shown), record.name().map(shown));
         let TableRecord { table, touch, look } = record;
         Self {
             id: table.id.to_string(),
             base_path: shown(table.base_path.as_str()),
             spelling,
-            database: touch.database.as_deref().map(shown),
-            name: touch.name.as_deref().map(shown),
+            database,
+            name,
             is_registered: table.is_registered,
             settings: table.settings.into(),
             touch: touch.touch,
@@ -322,11 +332,17 @@ impl TryFrom<TableSettingsDto> for TableSettings {
                 refuse("hudi_options", value, "give the real value instead of `***`").with("option", key)
             );
         }
+        let actions: Option<BTreeSet<Action>> =
+            dto.actions.map(|words| words.iter().map(|word| word.parse::<Action>()).collect()).transpose()?;
+        if let Some(odd) = actions.iter().flatten().find(|action| !action.has_launcher()) {
+            return Err(refuse("actions", odd.as_str(), NO_LAUNCHER));
+        }
+        if let Some(secs) = dto.foreign_grace_secs.filter(|secs| *secs < FOREIGN_GRACE_MIN.as_secs()) {
+            let hint = "use at least 120 s: Hudi itself takes a heartbeat for dead only after 2 minutes";
+            return Err(refuse("foreign_grace_secs", &secs.to_string(), hint));
+        }
         Ok(Self {
-            actions: dto
-                .actions
-                .map(|a| a.iter().map(|word| word.parse::<Action>()).collect())
-                .transpose()?,
+            actions,
             clean_after_commits: dto.clean_after_commits,
             concurrency: match dto.concurrency.as_deref() {
                 None => None,
@@ -356,6 +372,7 @@ impl From<Effective> for EffectiveDto {
             concurrency: effective.concurrency.map(word),
             take_over: word(effective.take_over),
             foreign_grace_secs: effective.foreign_grace.as_secs(),
+            queue: effective.queue.to_string(),
             priority: effective.priority,
             hudi_options: redact::options(&effective.hudi_options),
         }

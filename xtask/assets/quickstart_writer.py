@@ -104,7 +104,9 @@ def pending_compaction(base_path):
     for folder in (os.path.join(local, ".hoodie", "timeline"), os.path.join(local, ".hoodie")):
         if os.path.isdir(folder):
             planned = [name[: -len(suffix)] for name in os.listdir(folder) if name.endswith(suffix)]
-            planned = [instant for instant in planned if instant.isdigit()]
+            # `<instant>.commit` up to 0.15, `<instant>_<completion time>.commit` from 1.0 on.
+            done = {name.split(".")[0].split("_")[0] for name in os.listdir(folder) if name.endswith(".commit")}
+            planned = [instant for instant in planned if instant.isdigit() and instant not in done]
             if planned:
                 return min(planned)
     return None

@@ -17,6 +17,9 @@ const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
 /// `cargo` in the checkout's root, without what the caller's shell would change.
 pub(crate) fn cargo(env: &Environment, repo: &Repo, arguments: &[&str]) -> Command {
     let mut cargo = command(&env.cargo);
+    for name in Environment::names_of_our_package() {
+        cargo.env_remove(name);
+    }
     cargo.current_dir(&repo.root).args(arguments);
     cargo
 }

@@ -61,6 +61,15 @@ impl Environment {
         self.path.iter().map(|folder| folder.join(program)).find(|file| file.is_file())
     }
 
+    /// Names that `cargo run` sets for xtask. Build scripts that watch them, ring's for one, would run again at each
+    /// change between a cargo of ours and one of a person.
+    pub(crate) fn names_of_our_package() -> Vec<OsString> {
+        std::env::vars_os()
+            .map(|(name, _)| name)
+            .filter(|name| is_of_package(&name.to_string_lossy()))
+            .collect()
+    }
+
     /// Names of the variables that no started program may inherit.
     pub(crate) fn removed_names() -> Vec<OsString> {
         let ours =
@@ -73,6 +82,10 @@ fn is_of_tms(name: &str) -> bool {
     name.starts_with("TMS_") && name != "TMS_CACHE"
 }
 
+fn is_of_package(name: &str) -> bool {
+    name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -83,5 +96,13 @@ mod tests {
         assert!(is_of_tms("TMS_URL"));
         assert!(!is_of_tms("TMS_CACHE"));
         assert!(!is_of_tms("PATH"));
+    }
+
+    #[test]
+    fn a_cargo_of_ours_does_not_see_in_which_package_xtask_lies() {
+        assert!(is_of_package("CARGO_MANIFEST_DIR") && is_of_package("CARGO_PKG_NAME"));
+        for kept in ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "CARGO_NET_OFFLINE", "RUSTFLAGS"] {
+            assert!(!is_of_package(kept), "{kept}");
+        }
     }
 }

@@ -292,7 +292,7 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Captured
             return;
         }
         let into = if from == From::Stdout { &mut captured.stdout } else { &mut captured.stderr };
-        into.push_str(line);
+        into.push_str(&without_colours(line));
         into.push('\n');
     })?;
     if dropped {
@@ -300,6 +300,21 @@ pub(crate) fn capture(command: &mut Command, limit: Duration) -> Result<Captured
     }
     captured.code = status.code();
     Ok(captured)
+}
+
+/// Takes the escape sequences of a terminal out of a line: what is captured is shown again in messages, and some tools
+/// colour what they write whoever reads it.
+fn without_colours(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        if character != '\u{1b}' {
+            plain.push(character);
+        } else if characters.next() == Some('[') {
+            characters.by_ref().find(|last| ('@'..='~').contains(last));
+        }
+    }
+    plain
 }
 
 /// Runs a command quietly and returns its standard output; its last lines become part of the error.
@@ -338,6 +353,14 @@ mod tests {
             (Some(3), "out\n", "err\n")
         );
         assert_eq!(captured.tail(1), "err");
+    }
+
+    #[test]
+    fn captured_output_has_no_colours() {
+        let captured =
+            capture(&mut shell(r"printf '\033[1;31m[ERROR]\033[m no \033[1mjar\033[0m\n'"), SHORT).unwrap();
+        assert_eq!(captured.stdout, "[ERROR] no jar\n");
+        assert_eq!(without_colours("a\u{1b}"), "a");
     }
 
     #[test]

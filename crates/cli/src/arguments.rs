@@ -11,6 +11,9 @@ use crate::commands;
 /// Address of the server when nobody names one.
 const DEFAULT_URL: &str = "http://127.0.0.1:9091";
 
+/// Heading of the options that lead to a server; they stand after the command's own.
+const CONNECTION: &str = "Connection";
+
 /// Shows and changes what a TMS server holds.
 #[derive(Debug, Parser)]
 #[command(name = "tms", version)]
@@ -25,13 +28,28 @@ pub(crate) struct Cli {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Address of the server.
-    #[arg(long, global = true, env = "TMS_URL", default_value = DEFAULT_URL, value_name = "URL")]
+    #[arg(
+        long,
+        global = true,
+        env = "TMS_URL",
+        default_value = DEFAULT_URL,
+        value_name = "URL",
+        help_heading = CONNECTION
+    )]
     pub(crate) server: String,
     /// File that holds the token; without it the environment variable TMS_TOKEN.
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     pub(crate) token_file: Option<PathBuf>,
     /// Tables for people, or JSON for programs.
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Table, value_name = "FORM")]
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t = Output::Table,
+        value_name = "FORM",
+        help_heading = "Output"
+    )]
     pub(crate) output: Output,
 }
 
@@ -76,7 +94,7 @@ pub(crate) struct PageArguments {
 /// Whether and how long a command waits.
 #[derive(Debug, Args)]
 pub(crate) struct WaitArguments {
-    /// Waits until it has ended, and shows the progress.
+    /// Waits until it has ended, and shows the progress; ends with 1 when it is parked.
     #[arg(long)]
     pub(crate) wait: bool,
     /// Longest time for the whole command, such as 90s or 2h; then the exit code is 124.

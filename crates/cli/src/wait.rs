@@ -13,10 +13,15 @@ use crate::context::{Context, Out};
 use crate::failure::Failure;
 use crate::show;
 
+/// State of an instance that a person has to help.
+pub(crate) const PARKED: &str = "parked";
 /// Time between two looks at the server.
 const POLL_EVERY: Duration = Duration::from_millis(500);
 /// Answers in a row that may fail before the wait gives up; a server that restarts is away for a moment.
 const FAILURES_MAX: u32 = 20;
+
+/// Looks in a row that find it parked before the wait ends: some reasons pass by themselves at once.
+const PARKED_LOOKS: u32 = 2;
 
 /// What is waited for, with its limits.
 #[derive(Debug)]
@@ -94,13 +99,15 @@ impl Waiting {
     }
 }
 
-/// Waits until an instance has ended, and returns it.
+/// Waits until an instance has ended or waits for a person, and returns it.
 pub(crate) async fn for_end(ctx: &Context, id: &str, mut waiting: Waiting) -> Result<Instance, Failure> {
+    let mut n_parked = 0;
     loop {
         match waiting.call(load(ctx, id)).await {
             Ok(instance) => {
                 waiting.tell(line_of(&instance));
-                if !instance.is_live {
+                n_parked = if instance.state == PARKED { n_parked + 1 } else { 0 };
+                if !instance.is_live || n_parked >= PARKED_LOOKS {
                     waiting.end();
                     return Ok(instance);
                 }

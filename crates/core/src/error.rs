@@ -34,6 +34,7 @@ pub struct Error {
     kind: ErrorKind,
     operation: &'static str,
     context: Vec<(&'static str, String)>,
+    why: Option<&'static str>,
     hint: Option<&'static str>,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -45,13 +46,20 @@ impl Error {
     /// Makes an error of `kind` for `operation` ("cannot <operation>").
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
-        Self { kind, operation, context: Vec::new(), hint: None, source: None }
+        Self { kind, operation, context: Vec::new(), why: None, hint: None, source: None }
     }
 
     /// Adds one fact: which table, instance, key.
     #[must_use]
     pub fn with(mut self, key: &'static str, value: impl fmt::Display) -> Self {
         self.context.push((key, value.to_string()));
+        self
+    }
+
+    /// Says why in words of its own, in the place of those of the kind: "it runs".
+    #[must_use]
+    pub fn because(mut self, why: &'static str) -> Self {
+        self.why = Some(why);
         self
     }
 
@@ -127,7 +135,7 @@ impl fmt::Display for Error {
             ErrorKind::Unavailable => "not available now",
             ErrorKind::Unexpected => "unexpected",
         };
-        write!(f, "cannot {}: {kind}", self.operation)?;
+        write!(f, "cannot {}: {}", self.operation, self.why.unwrap_or(kind))?;
         for (key, value) in &self.context {
             write!(f, ", {key} {value}")?;
         }

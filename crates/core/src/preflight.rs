@@ -109,6 +109,8 @@ impl From<Timestamp> for Moment<'_> {
 pub struct TableNow {
     /// The look, with facts that were read anew.
     pub sight: Arc<Sight>,
+    /// Where it really lies, when its path leads there by links.
+    pub real_path: Option<String>,
     /// When the lock file was written; asked for on a locked table only.
     pub lock_since: Option<Timestamp>,
     /// Writes under way without a heartbeat; asked for on a locked table only.
@@ -131,7 +133,8 @@ pub async fn table_now(
     } else {
         (None, Vec::new())
     };
-    Ok(TableNow { sight, lock_since, unlocked_writes })
+    let real_path = timelines.real_path(path).await?;
+    Ok(TableNow { sight, real_path, lock_since, unlocked_writes })
 }
 
 /// Checks one instance of a table that was looked at just now.
@@ -175,6 +178,7 @@ pub async fn check_on(
         look: &record.look,
         acknowledged_at: record.table.acknowledged_at,
         sight: &table.sight,
+        real_path: table.real_path.as_deref(),
         is_in_history,
         overtaken: overtaken.as_ref(),
         sign,

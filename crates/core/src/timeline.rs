@@ -124,6 +124,11 @@ pub trait TimelineSource: Debug + Send + Sync + 'static {
     /// Returns when the lock file of the file-system lock provider was written, when it is there.
     async fn lock_since(&self, path: &BasePath) -> Result<Option<Timestamp>, Error>;
 
+    /// Returns where the table really lies, when its path leads there by links.
+    async fn real_path(&self, _path: &BasePath) -> Result<Option<String>, Error> {
+        Ok(None)
+    }
+
     /// Returns writes under way that have no heartbeat file.
     async fn writes_without_heartbeat(&self, path: &BasePath) -> Result<Vec<String>, Error>;
 

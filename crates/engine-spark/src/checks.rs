@@ -11,7 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tms_core::clock::Clock;
-use tms_core::engine::NotReady;
+use tms_core::engine::{JobNeed, NotReady};
+use tms_core::model::action::Action;
 use tms_core::model::instance::ParkReason;
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
@@ -24,6 +25,8 @@ use crate::place::Place;
 const JAVA_ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Longest answer of `java -version` that is read, in bytes.
 const JAVA_ANSWER_BYTES_MAX: u64 = 16 * 1024;
+/// Table version of 0.15. Measured with the bundle of 1.2.0 under the lock lines, twice of twice.
+const OLDEST_VERSION: u32 = 6;
 /// How long a good answer is believed.
 const GOOD_FOR: Duration = Duration::from_secs(600);
 /// How long a bad one is: somebody may be mending it.
@@ -65,12 +68,35 @@ pub fn look(config: &SparkConfig) -> Result<Machine, NotReady> {
     Ok(Machine { java, java_least })
 }
 
-/// Tells what is missing for tables of one version.
+/// Tells what is missing for such a job on tables of one version.
 ///
 /// # Errors
 /// What, and which key to set.
-pub fn check_bundle(config: &SparkConfig, table_version: u32) -> Result<(), NotReady> {
-    let (version, path) = command::bundle_for(config, table_version)?;
+pub fn check_bundle(config: &SparkConfig, need: JobNeed) -> Result<(), NotReady> {
+    let (version, path) = command::bundle_for(config, need.table_version)?;
+    if need.action == Action::Clustering && need.table_version == OLDEST_VERSION && version > OLDEST_VERSION {
+        return Err(NotReady {
+            reason: ParkReason::BundleTooNew,
+            detail: format!(
+                "a clustering of a table of version {OLDEST_VERSION} fails with the bundle for version {version}: at its commit \
+                 Hudi takes the plan itself for a conflicting write, and the plan stays inflight, which locks writers out: \
+                 set {}",
+                config.key(&format!("bundles.{OLDEST_VERSION}"))
+            ),
+        });
+    }
+    check_bundle_file(config, version, path)
+}
+
+/// Tells whether each configured bundle can be used, whatever tables there are.
+///
+/// # Errors
+/// What is wrong with the first that cannot, and which key to set.
+pub fn check_bundles(config: &SparkConfig) -> Result<(), NotReady> {
+    config.bundles.iter().try_for_each(|(version, path)| check_bundle_file(config, *version, path))
+}
+
+fn check_bundle_file(config: &SparkConfig, version: u32, path: &Path) -> Result<(), NotReady> {
     let key = config.key(&format!("bundles.{version}"));
     check_jar(path, &key).map_err(not_ready)?;
     let (Some(ours), Some(theirs)) = (spark_version(config), bundle_version(path)) else { return Ok(()) };

@@ -16,6 +16,7 @@ use tms_core::engine::{
     Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
 };
 use tms_core::model::action::Action;
+use tms_core::model::attempt::DriverPlace;
 use tms_core::model::id::Tag;
 use tms_core::model::instance::ParkReason;
 use tms_core::{Error, ErrorKind};
@@ -446,18 +447,17 @@ impl Engine for SparkSubmit {
             let detail = "no procedure of Hudi runs a log compaction".to_owned();
             return Err(NotReady { reason: ParkReason::LogCompaction, detail });
         }
-        self.health().await?;
+        self.machine().await?;
         let inner = self.inner.clone();
-        let checked = blocking(move || Ok(checks::check_bundle(&inner.config, need.table_version))).await;
+        let checked = blocking(move || Ok(checks::check_bundle(&inner.config, need))).await;
         checked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))
     }
 
     async fn health(&self) -> Result<(), NotReady> {
+        self.machine().await?;
         let inner = self.inner.clone();
-        let looked = blocking(move || Ok(checks::look(&inner.config))).await;
-        let machine =
-            looked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))?;
-        self.inner.java.check(&self.inner.config, &machine, &*self.inner.clock).await
+        let checked = blocking(move || Ok(checks::check_bundles(&inner.config))).await;
+        checked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))
     }
 
     async fn submit(&self, job: &Job) -> SubmitOutcome {
@@ -465,6 +465,13 @@ impl Engine for SparkSubmit {
             Ok(command) => self.submit_new(job, command).await,
             Err(reason) => SubmitOutcome::Refused { reason },
         }
+    }
+
+    async fn was_driver(&self, job: &JobRef, place: &DriverPlace) -> bool {
+        let (inner, tag, pid) = (self.inner.clone(), job.tag.clone(), place.pid);
+        let known =
+            blocking(move || Ok(AttemptFolder::of(&inner.config.folder, &tag).read_jvm().ok().flatten()));
+        known.await.is_ok_and(|jvm| jvm.is_some_and(|jvm| jvm.pid == pid))
     }
 
     async fn find(&self, tag: &Tag, handle: Option<&str>) -> Found {
@@ -523,6 +530,15 @@ impl Engine for SparkSubmit {
 }
 
 impl SparkSubmit {
+    /// Tells what is missing for any job at all; a bundle counts for the tables of its version only.
+    async fn machine(&self) -> Result<(), NotReady> {
+        let inner = self.inner.clone();
+        let looked = blocking(move || Ok(checks::look(&inner.config))).await;
+        let machine =
+            looked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))?;
+        self.inner.java.check(&self.inner.config, &machine, &*self.inner.clock).await
+    }
+
     /// Gives the wrapper of a killed driver time to store how it ended.
     async fn wait_for_last_word(&self, job: &JobRef) {
         let ended = async {

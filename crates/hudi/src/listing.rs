@@ -113,6 +113,12 @@ pub trait Listing: fmt::Debug + Send + Sync + 'static {
     /// Reads `length` bytes from `offset`; fewer at the end of the file.
     async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, ListingError>;
 
+    /// Where a folder really lies, when its path leads there by links; `None` when it is no other path, and for stores
+    /// without links.
+    async fn real_path(&self, _folder: &str) -> Result<Option<String>, ListingError> {
+        Ok(None)
+    }
+
     /// Looks one file or folder up; `None` when the store answers that it is not there.
     async fn head(&self, path: &str) -> Result<Option<Entry>, ListingError>;
 }

@@ -183,6 +183,14 @@ impl HudiTable {
         signs::lock_file(self).await
     }
 
+    /// Where the table really lies, when its path leads there by links: two paths of one table must not be two tables.
+    ///
+    /// # Errors
+    /// When the store does not say.
+    pub async fn real_path(&self) -> Result<Option<String>, Error> {
+        self.store.real_path().await
+    }
+
     /// Requested times of the writes under way (`commit`, `deltacommit`, and a `replacecommit` that is a write) that
     /// have no heartbeat file: their writer does not clean lazily, so that no locked job may run beside it.
     ///

@@ -74,7 +74,7 @@ pub enum AssemblyError {
 /// An error with its causes and, last, what to do about it.
 fn told(error: &tms_core::Error) -> String {
     let hint = error.hint_text().map(|hint| format!("; {hint}")).unwrap_or_default();
-    format!("{}{hint}", error.chain())
+    format!("{}{hint}", error.chain().trim_end_matches('.'))
 }
 
 /// Installs what TLS needs; `rustls` panics at its first use without it.

@@ -6,6 +6,7 @@ pub mod api;
 pub mod assembly;
 pub mod callback;
 pub mod config;
+pub mod engine_watch;
 pub mod guard;
 pub mod http;
 pub mod logging;

@@ -1,6 +1,6 @@
 //! Metrics in Prometheus' text form. No label grows with tables, users or paths.
 
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
@@ -26,6 +26,7 @@ pub const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 /// Media type of the text form.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
+static INSTALLING: Mutex<()> = Mutex::new(());
 static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 
 /// Installs the recorder of this process, once; a second call returns the same.
@@ -33,17 +34,14 @@ static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
 /// # Errors
 /// When another recorder is installed.
 pub fn install() -> Result<PrometheusHandle, BuildError> {
+    // Two servers of one process (tests) may come here together.
+    let _turn = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(handle) = HANDLE.get() {
         return Ok(handle.clone());
     }
-    match builder()?.install_recorder() {
-        Ok(handle) => {
-            describe();
-            Ok(HANDLE.get_or_init(|| handle).clone())
-        }
-        // Two servers of one process (tests) may come here together: the other one won.
-        Err(error) => HANDLE.get().cloned().ok_or(error),
-    }
+    let handle = builder()?.install_recorder()?;
+    describe();
+    Ok(HANDLE.get_or_init(|| handle).clone())
 }
 
 /// Makes a recorder of its own, for a test that must not see what others of its process count.

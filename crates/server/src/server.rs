@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tms_core::alert::LogAlerts;
+use tms_core::alert::{AlertSink, LogAlerts};
 use tms_core::clock::Clock;
 use tms_core::election::SingleNode;
 use tms_core::manager::{ManagerParts, Managers};
@@ -28,6 +28,7 @@ use crate::api::tables::ADVICE_AT_ONCE_MAX;
 use crate::assembly::{self, Backends};
 use crate::config::validate::{listen_address, path_rules, root_path};
 use crate::config::{Config, Loaded};
+use crate::engine_watch::EngineWatch;
 use crate::guard::{Guard, authority_of};
 use crate::{api, http, metrics};
 
@@ -46,6 +47,7 @@ pub struct Server {
     address: SocketAddr,
     listener: TcpListener,
     app: App,
+    engines: EngineWatch,
     node: NodeParts,
     coalescer: CoalescerTask,
 }
@@ -131,12 +133,14 @@ impl Server {
             history: config.history.policy(),
             job_url: url.clone(),
         };
+        let alerts: Arc<dyn AlertSink> = Arc::new(LogAlerts::default());
+        let engines = EngineWatch::new(backends.engines.clone(), Arc::clone(&alerts));
         let leader = LeaderParts {
             store: backends.store,
             engines: backends.engines,
             timelines: backends.timelines,
             clock: Arc::clone(&clock),
-            alerts: Arc::new(LogAlerts::default()),
+            alerts,
             wakes,
             policies,
         };
@@ -154,7 +158,7 @@ impl Server {
             probes: Arc::new(Probes::default()),
             advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
         };
-        Ok(Self { address, listener, app, node, coalescer: coalescer_task })
+        Ok(Self { address, listener, app, engines, node, coalescer: coalescer_task })
     }
 
     /// Returns the address that it listens on, with the port that a 0 became.
@@ -176,6 +180,7 @@ impl Server {
         let mut http = task("http", http::serve(self.listener, api::router(self.app), stop_http.clone()));
         let mut node = task("node", run_node(self.node, stop_node.clone()));
         let mut writes = task("coalescer", self.coalescer.run(stop_writes.clone()));
+        let mut engines = task("engines", self.engines.run());
         let mut metrics = task("metrics", async move {
             loop {
                 tokio::time::sleep(metrics::UPKEEP_EVERY).await;
@@ -187,6 +192,7 @@ impl Server {
             name = ended(&mut http) => Some(name),
             name = ended(&mut node) => Some(name),
             name = ended(&mut writes) => Some(name),
+            name = ended(&mut engines) => Some(name),
             name = ended(&mut metrics) => Some(name),
         };
         tracing::info!("Stopping: no new requests, writes are finished, jobs go on.");
@@ -196,6 +202,7 @@ impl Server {
         finish("node", &mut node, NODE_TIME_MAX).await;
         stop_writes.cancel();
         finish("coalescer", &mut writes, WRITES_TIME_MAX).await;
+        engines.shutdown().await;
         metrics.shutdown().await;
         tracing::info!("Stopped.");
         match failed {

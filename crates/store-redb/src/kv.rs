@@ -75,7 +75,7 @@ impl RedbKv {
             return Err(open_error(&file, KvError::Damaged("the file is empty".into())));
         }
         let id = FileId::of(&file).map_err(|e| open_error(&file, of_io(e)))?;
-        let database = open_database(&file).map_err(|e| refused(&file, e))?;
+        let database = open_database(&file, false).map_err(|e| refused(&file, e))?;
         let kv = Self::of_database(file, id, database);
         kv.check_place().map_err(|e| open_error(&kv.file, e))?;
         Ok(kv)
@@ -112,7 +112,7 @@ impl RedbKv {
             return Ok(());
         }
         self.trouble().may_open().map_err(resting)?;
-        let opened = self.check_place().and_then(|()| open_database(&self.file).map_err(of_database));
+        let opened = self.check_place().and_then(|()| open_database(&self.file, true).map_err(of_database));
         match opened {
             Ok(database) => {
                 *slot = Some(database);
@@ -296,16 +296,23 @@ fn create_tables(database: &Database) -> Result<(), KvError> {
 
 fn builder() -> Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE_BYTES).set_repair_callback(|session| {
-        tracing::info!(done = session.progress(), "Checking the store, which was not closed.");
-    });
+    builder.set_cache_size(CACHE_BYTES);
     builder
 }
 
 /// redb trusts a file that was closed well and may panic at one that was damaged since; that must not end the
 /// server without saying which file it was.
-fn open_database(file: &Path) -> Result<Database, DatabaseError> {
-    catch_unwind(AssertUnwindSafe(|| builder().open(file))).unwrap_or_else(|_| {
+fn open_database(file: &Path, is_again: bool) -> Result<Database, DatabaseError> {
+    let mut builder = builder();
+    builder.set_repair_callback(move |session| {
+        // While a disk is in trouble this comes every few seconds, and the trouble was told.
+        if is_again {
+            tracing::debug!(done = session.progress(), "Checking the store, which was closed by an error.");
+        } else {
+            tracing::info!(done = session.progress(), "Checking the store, which was not closed.");
+        }
+    });
+    catch_unwind(AssertUnwindSafe(|| builder.open(file))).unwrap_or_else(|_| {
         Err(DatabaseError::Storage(StorageError::Corrupted("redb could not make sense of it".to_owned())))
     })
 }

@@ -12,17 +12,19 @@ use crate::components::{Tools, bundle, job_jar};
 use crate::environment::Environment;
 use crate::marks;
 use crate::process::is_interrupted;
-use crate::quickstart::folder::RunFolder;
+use crate::quickstart::folder::{Kept, RunFolder};
 use crate::quickstart::report::{Report, Side};
 use crate::quickstart::server::{Parts, Server, state_on_timeline};
 use crate::quickstart::settings::table_version;
 use crate::quickstart::slices;
 use crate::quickstart::watch::{Instance, details, until_ended};
-use crate::quickstart::writer::{Event, Reading, Rows, Writer};
+use crate::quickstart::writer::{Event, Reading, Rows, Task, Writer};
 use crate::repo::Repo;
 use crate::time::Stopwatch;
 
 const DEFAULT_RELEASE: &str = "1.2.0";
+/// Another release to try: the oldest tested one.
+const OTHER_RELEASE: &str = "0.15.0";
 const N_STEPS: usize = 7;
 
 /// See TMS work: a stock Hudi writer plans a compaction, TMS runs it on a real Spark, the table proves it.
@@ -96,6 +98,12 @@ impl Run<'_> {
     fn all(&mut self) -> Result<()> {
         let (env, repo, release) = (self.env, self.repo, self.arguments.hudi_version.as_str());
         println!("TMS quick start with Hudi {release}");
+        println!(
+            "The first run downloads about 0.5 GB (Spark, Hudi, Java when there is none) and builds TMS: some minutes, more \
+             on a slow line.\nLater runs take one to two minutes. Disk: about 1 GB in {}, some GB of build output in {}.",
+            env.cache.display(),
+            repo.target.display()
+        );
         let cache = Cache::lock(&env.cache)?;
         let tools = self.step("Java 17, Python and Spark 3.5", "Spark", || Tools::set_up(env, &cache))?;
         let given = self.arguments.bundle.as_deref();
@@ -109,7 +117,7 @@ impl Run<'_> {
         })?;
         drop(cache);
 
-        let mut folder = RunFolder::create(&repo.target.join("quickstart"), self.arguments.keep)?;
+        let mut folder = RunFolder::create(&repo.target.join("quickstart"))?;
         let parts = Parts {
             tools: &tools,
             job_jar: &job_jar,
@@ -117,30 +125,69 @@ impl Run<'_> {
             table_version: table_version(release),
         };
         let done = self.with_folder(&folder, &parts);
-        if done.is_err() && !is_interrupted() {
-            folder.keep();
-            println!("\nTable, data and logs were kept: {}", folder.root.display());
+        match &done {
+            Err(_) if is_interrupted() => {}
+            Err(_) => {
+                folder.keep(Kept::All);
+                println!("\nTable, data and logs were kept: {}", folder.root.display());
+            }
+            Ok(_) if self.arguments.keep => folder.keep(Kept::All),
+            Ok(_) => folder.keep(Kept::Nothing),
         }
-        done?;
+        let callback = done?;
+        let table = table_of(&folder);
+        let task = Task { tools: &tools, bundle: &bundle, base_path: &table, callback: &callback };
+        self.show_next(&folder, &task)
+    }
+
+    /// What to do next, of what was not done yet.
+    fn show_next(&self, folder: &RunFolder, task: &Task<'_>) -> Result<()> {
+        let other =
+            if self.arguments.hudi_version == OTHER_RELEASE { DEFAULT_RELEASE } else { OTHER_RELEASE };
+        let mut next = Vec::new();
+        if !self.arguments.keep {
+            next.push((
+                "cargo xtask quickstart --keep".to_owned(),
+                "keep the table and the server's data for a look",
+            ));
+        }
+        next.push((
+            format!("cargo xtask quickstart --hudi-version {other}"),
+            "the same with another release",
+        ));
+        next.push(("docs/guide/writers.md".to_owned(), "hand over your own table"));
+        for (number, (command, why)) in next.iter().enumerate() {
+            println!("  {:<6}{command:<46}{why}", if number == 0 { "next" } else { "" });
+        }
         if self.arguments.keep {
-            let server = repo.built("tms-server");
-            println!("Kept: {}", folder.root.display());
-            println!("Start its server again: {} --config {}", server.display(), folder.config().display());
+            let (server, inspect) = (self.repo.built("tms-server"), self.repo.built("tms"));
+            let line = task.keep(&self.repo.root, &folder.root)?;
+            println!("\n  kept  {}", folder.root.display());
+            println!(
+                "  start its server again:\n    {} --config {}",
+                server.display(),
+                folder.config().display()
+            );
+            println!("  see the table:\n    {} inspect {}", inspect.display(), task.base_path.display());
+            println!(
+                "  write more to it, until the next compaction is planned (Ctrl-D ends it):\n    {line}"
+            );
         }
         Ok(())
     }
 
-    fn with_folder(&mut self, folder: &RunFolder, parts: &Parts<'_>) -> Result<()> {
+    /// Returns where a writer sends its callbacks.
+    fn with_folder(&mut self, folder: &RunFolder, parts: &Parts<'_>) -> Result<String> {
         let repo = self.repo;
         let mut server = self.step("start tms-server", "server", || Server::start(repo, folder, parts))?;
         println!("        listens on {}, store redb, log {}", server.url, server.log.display());
         let done = self.with_server(&mut server, folder, parts);
         server.stop();
-        done
+        done.map(|()| server.callback_url())
     }
 
     fn with_server(&mut self, server: &mut Server, folder: &RunFolder, parts: &Parts<'_>) -> Result<()> {
-        let table = folder.tables().join("trips");
+        let table = table_of(folder);
         let log = folder.logs().join("writer.log");
         let callback = server.callback_url();
         let repo = self.repo;
@@ -149,15 +196,15 @@ impl Run<'_> {
             "a stock writer makes a merge-on-read table until it plans a compaction",
             "writer",
             || {
-                let started = Writer::start(&repo.root, parts.tools, parts.bundle, &table, &callback, &log)?;
+                let task =
+                    Task { tools: parts.tools, bundle: parts.bundle, base_path: &table, callback: &callback };
+                let started = Writer::start(&repo.root, &task, &log)?;
                 follow_writer(repo, &table, writer.insert(started))
             },
         )?;
         let mut writer = writer.context("the writer was not started")?;
         let ended = self.step("TMS runs it on Spark", "compaction", || {
-            let ended = until_ended(server, &planned.instant, |watch, text| {
-                println!("        {:>8}  {text}", watch.shown())
-            })?;
+            let ended = until_ended(server, &planned.instant, |event| println!("        {event}"))?;
             keep_job_log(server, folder, &ended);
             Ok(ended)
         })?;
@@ -166,7 +213,8 @@ impl Run<'_> {
             side(repo, &table, &planned.instant, reading)
         })?;
         writer.stop();
-        self.conclude(server, folder, &planned, after, &ended)
+        let n_base_new = slices::count_base_of(&table, &planned.instant)?;
+        self.conclude(server, folder, &planned, (after, n_base_new), &ended)
     }
 
     fn conclude(
@@ -174,7 +222,7 @@ impl Run<'_> {
         server: &Server,
         folder: &RunFolder,
         planned: &Planned,
-        after: Side,
+        (after, n_base_new): (Side, usize),
         ended: &Instance,
     ) -> Result<()> {
         let logs = folder.logs();
@@ -184,20 +232,16 @@ impl Run<'_> {
             written: planned.written,
             before: planned.before.clone(),
             after,
+            n_base_new,
             instance_state: &ended.state,
             steps: &self.steps,
-            logs: &logs,
+            logs: self.arguments.keep.then_some(logs.as_path()),
         };
         println!("\n{}", report.text());
         let faults = report.faults();
         if !faults.is_empty() {
             bail!("{}\n{}", faults.join("\n"), details(server, &ended.id));
         }
-        println!(
-            "  next  cargo xtask quickstart --keep            keep the table and the server's data for a look\n        \
-                   cargo xtask quickstart --hudi-version 0.15.0   the same with another release\n        \
-                   docs/guide/writers.md                    hand over your own table"
-        );
         Ok(())
     }
 
@@ -219,7 +263,8 @@ fn follow_writer(repo: &Repo, table: &std::path::Path, writer: &mut Writer) -> R
         match writer.next()? {
             Event::Started { spark } => println!("        Spark {spark} is up"),
             Event::Commit { number, n_rows, seconds } => {
-                println!("        write {number}: {n_rows} rows, {seconds} s")
+                let what = if number == 1 { "new rows" } else { "updates of these rows" };
+                println!("        write {number}: {n_rows} {what}, {seconds} s")
             }
             Event::Planned { instant, written } => {
                 println!("        compaction {instant} is planned; the writer leaves it to TMS");
@@ -237,6 +282,10 @@ fn follow_writer(repo: &Repo, table: &std::path::Path, writer: &mut Writer) -> R
             }
         }
     }
+}
+
+fn table_of(folder: &RunFolder) -> PathBuf {
+    folder.tables().join("trips")
 }
 
 fn side(repo: &Repo, table: &std::path::Path, instant: &str, reading: Reading) -> Result<Side> {

@@ -1,5 +1,5 @@
-//! The folder of one quick start: tables, the server's data, logs. It goes when the run ends, except for the
-//! logs.
+//! The folder of one quick start: tables, the server's data, logs. It goes when the run ends well; what did not end
+//! well leaves its logs.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,20 +12,28 @@ use crate::cache::remove;
 const RUNS_KEPT: usize = 5;
 const PREFIX: &str = "run-";
 
+/// What stays of a run's folder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept {
+    Nothing,
+    Logs,
+    All,
+}
+
 /// One run's folder; cleaned up when dropped.
 #[derive(Debug)]
 pub(crate) struct RunFolder {
     pub(crate) root: PathBuf,
-    is_kept: bool,
+    kept: Kept,
 }
 
 impl RunFolder {
-    /// Makes the folder below `parent`, and removes the oldest ones there.
-    pub(crate) fn create(parent: &Path, is_kept: bool) -> Result<Self> {
+    /// Makes the folder below `parent`, and removes the oldest ones there. Its logs stay until [`Self::keep`] says else.
+    pub(crate) fn create(parent: &Path) -> Result<Self> {
         let root = parent.join(format!("{PREFIX}{}", std::process::id()));
         remove(&root)?;
         prune(parent)?;
-        let run = Self { root, is_kept };
+        let run = Self { root, kept: Kept::Logs };
         for folder in [run.tables(), run.data(), run.logs()] {
             fs::create_dir_all(&folder).with_context(|| {
                 format!(
@@ -53,19 +61,22 @@ impl RunFolder {
         self.root.join("tms.toml")
     }
 
-    /// Keeps everything for a look at what went wrong.
-    pub(crate) fn keep(&mut self) {
-        self.is_kept = true;
+    /// Says what stays when the run has ended.
+    pub(crate) fn keep(&mut self, kept: Kept) {
+        self.kept = kept;
     }
 }
 
 impl Drop for RunFolder {
     fn drop(&mut self) {
-        if !self.is_kept {
-            for path in [self.tables(), self.data(), self.config()] {
-                // What stays is removed with the whole folder by a later run.
-                drop(remove(&path));
-            }
+        let goes = match self.kept {
+            Kept::Nothing => vec![self.root.clone()],
+            Kept::Logs => vec![self.tables(), self.data(), self.config()],
+            Kept::All => Vec::new(),
+        };
+        for path in goes {
+            // What stays is removed with the whole folder by a later run.
+            drop(remove(&path));
         }
     }
 }
@@ -85,16 +96,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_logs_stay_unless_all_is_kept() {
+    fn as_much_stays_as_was_said() {
         let parent = tempfile::tempdir().unwrap();
-        for is_kept in [false, true] {
-            let run = RunFolder::create(parent.path(), is_kept).unwrap();
+        for kept in [None, Some(Kept::Nothing), Some(Kept::All)] {
+            let mut run = RunFolder::create(parent.path()).unwrap();
+            kept.into_iter().for_each(|kept| run.keep(kept));
             let (root, logs) = (run.root.clone(), run.logs());
             fs::write(run.config(), "x").unwrap();
             fs::write(logs.join("server.log"), "x").unwrap();
             drop(run);
-            assert!(logs.join("server.log").exists());
-            assert_eq!((root.join("tms.toml").exists(), root.join("data").exists()), (is_kept, is_kept));
+            let is_all = kept == Some(Kept::All);
+            assert_eq!(logs.join("server.log").exists(), kept.is_none() || is_all, "{kept:?}");
+            assert_eq!((root.join("tms.toml").exists(), root.join("data").exists()), (is_all, is_all));
+            assert_eq!(root.exists(), kept != Some(Kept::Nothing));
         }
     }
 
@@ -105,7 +119,7 @@ mod tests {
         for n in 0..8 {
             fs::create_dir(parent.path().join(format!("{PREFIX}x{n}"))).unwrap();
         }
-        let run = RunFolder::create(parent.path(), false).unwrap();
+        let run = RunFolder::create(parent.path()).unwrap();
         assert_eq!(fs::read_dir(parent.path()).unwrap().count(), RUNS_KEPT + 1);
         drop(run);
     }

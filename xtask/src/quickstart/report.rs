@@ -26,10 +26,13 @@ pub(crate) struct Report<'a> {
     pub(crate) written: Rows,
     pub(crate) before: Side,
     pub(crate) after: Side,
+    /// Base files of the newest slices that the compaction wrote.
+    pub(crate) n_base_new: usize,
     /// Final state of the instance in TMS.
     pub(crate) instance_state: &'a str,
     pub(crate) steps: &'a [(&'static str, Duration)],
-    pub(crate) logs: &'a Path,
+    /// Folder of the logs, when it stays.
+    pub(crate) logs: Option<&'a Path>,
 }
 
 impl Report<'_> {
@@ -42,6 +45,9 @@ impl Report<'_> {
         }
         if self.instance_state != "succeeded" {
             faults.push(format!("TMS says {}, not succeeded", self.instance_state));
+        }
+        if self.n_base_new == 0 {
+            faults.push(format!("no base file is of the compaction {}", self.instant));
         }
         for (when, side) in [("before", &self.before), ("after", &self.after)] {
             let reading = side.reading;
@@ -67,7 +73,11 @@ impl Report<'_> {
         let rows: [(&str, String, String); 6] = [
             ("instant on the timeline", state(old), state(new)),
             ("log files to merge", old.slices.n_log_files.to_string(), new.slices.n_log_files.to_string()),
-            ("base files", old.slices.n_base_files.to_string(), new.slices.n_base_files.to_string()),
+            (
+                "base files",
+                old.slices.n_base_files.to_string(),
+                format!("{} ({} of them new)", new.slices.n_base_files, self.n_base_new),
+            ),
             ("rows", n_rows(old), n_rows(new)),
             ("checksum of the rows", checksum(old), checksum(new)),
             ("", String::new(), String::new()),
@@ -85,7 +95,7 @@ impl Report<'_> {
             line(format!("  {name:<25}{before:<18}{after}"));
         }
         line(format!(
-            "  {:<25}{} rows, checksum {:x}",
+            "  {:<25}{} rows, some of them updated; checksum {:x}",
             "the writer wrote", self.written.n_rows, self.written.checksum
         ));
         line(String::new());
@@ -93,7 +103,9 @@ impl Report<'_> {
         let steps: Vec<String> =
             self.steps.iter().map(|(name, took)| format!("{name} {}", Shown(*took))).collect();
         line(format!("  time  {} in all: {}", Shown(total), steps.join(", ")));
-        line(format!("  logs  {}", self.logs.display()));
+        if let Some(logs) = self.logs {
+            line(format!("  logs  {}", logs.display()));
+        }
         out
     }
 }
@@ -127,9 +139,10 @@ mod tests {
             written: WRITTEN,
             before: side(6, "requested", WRITTEN),
             after,
+            n_base_new: 2,
             instance_state,
             steps,
-            logs: Path::new("/t/logs"),
+            logs: Some(Path::new("/t/logs")),
         }
     }
 
@@ -144,16 +157,18 @@ Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
                            before            after
   instant on the timeline  requested         completed
   log files to merge       6                 0
-  base files               3                 3
+  base files               3                 3 (2 of them new)
   rows                     1200              1200
   checksum of the rows     abc               abc
 
-  the writer wrote         1200 rows, checksum abc
+  the writer wrote         1200 rows, some of them updated; checksum abc
 
   time  5.0 s in all: Spark 2.0 s, build 3.0 s
   logs  /t/logs
 ";
         assert_eq!(good.text(), expected);
+        let gone = Report { logs: None, ..good };
+        assert!(!gone.text().contains("logs"));
     }
 
     #[test]
@@ -170,5 +185,7 @@ Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
         let mut gone = report(side(0, "completed", WRITTEN), "succeeded", &[]);
         gone.after.state = None;
         assert!(gone.faults()[0].contains("absent"));
+        let idle = Report { n_base_new: 0, ..report(side(0, "completed", WRITTEN), "succeeded", &[]) };
+        assert!(idle.faults()[0].contains("no base file"));
     }
 }

@@ -37,6 +37,16 @@ pub(crate) fn count(base_path: &Path) -> Result<Slices> {
     Ok(newest(&groups))
 }
 
+/// Counts the file groups whose newest base file is of this instant.
+pub(crate) fn count_base_of(base_path: &Path, instant: &str) -> Result<usize> {
+    let mut groups = BTreeMap::new();
+    collect(base_path, &mut groups, &mut 0)?;
+    Ok(groups
+        .values()
+        .filter(|group| group.base.iter().max().is_some_and(|newest| newest == instant))
+        .count())
+}
+
 fn collect(folder: &Path, groups: &mut BTreeMap<String, Group>, n_files: &mut usize) -> Result<()> {
     for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
         let entry = entry.with_context(|| format!("cannot list {}", folder.display()))?;
@@ -96,14 +106,31 @@ fn newest(groups: &BTreeMap<String, Group>) -> Slices {
 mod tests {
     use super::*;
 
-    fn slices(names: &[&str]) -> Slices {
+    fn table(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for name in names {
             let file = folder.path().join(name);
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, "x").unwrap();
         }
-        count(folder.path()).unwrap()
+        folder
+    }
+
+    fn slices(names: &[&str]) -> Slices {
+        count(table(names).path()).unwrap()
+    }
+
+    #[test]
+    fn new_base_files_are_those_of_the_instant() {
+        let table = table(&[
+            "p/a-0_0-1-2_20260101000000001.parquet",
+            "p/a-0_0-7-8_20260101000000009.parquet",
+            "q/b-0_0-1-2_20260101000000001.parquet",
+        ]);
+        let of = |instant: &str| count_base_of(table.path(), instant).unwrap();
+        assert_eq!(of("20260101000000009"), 1);
+        assert_eq!(of("20260101000000001"), 1);
+        assert_eq!(of("20260101000000005"), 0);
     }
 
     #[test]

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use chrono::{DateTime, Utc};
 use serde_json::Value;
 
 use crate::process::check_interrupted;
 use crate::quickstart::server::Server;
-use crate::time::{Stopwatch, pause};
+use crate::time::{Shown, Stopwatch, pause};
 
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// From the hand-over to the instance: a look at the timeline, which takes milliseconds.
@@ -24,8 +25,30 @@ pub(crate) struct Instance {
     pub(crate) state: String,
     /// Why it waits or ended, and the way out, when it says so.
     pub(crate) why: Option<String>,
-    /// Its transitions so far, oldest first, as people read them.
-    pub(crate) events: Vec<String>,
+    /// Its transitions so far, oldest first.
+    pub(crate) events: Vec<Event>,
+}
+
+/// One transition, by the server's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    at: DateTime<Utc>,
+    /// As people read it: `active/holding      a driver got leave`.
+    text: String,
+}
+
+impl Event {
+    fn parse(event: &Value) -> Option<Self> {
+        let at = DateTime::parse_from_rfc3339(event["at"].as_str()?).ok()?.with_timezone(&Utc);
+        let (to, why) = (event["to"].as_str()?, event["reason"].as_str().unwrap_or_default());
+        Some(Self { at, text: format!("{to:<20}{why}").trim_end().to_owned() })
+    }
+
+    /// With its time since the first one.
+    fn shown(&self, first: &Self) -> String {
+        let since = (self.at - first.at).to_std().unwrap_or_default();
+        format!("{:>8}  {}", Shown(since), self.text)
+    }
 }
 
 impl Instance {
@@ -33,7 +56,7 @@ impl Instance {
         let text = |key: &str| shown[key].as_str();
         let why: Vec<&str> =
             ["reason", "detail", "waits_for", "way_out"].into_iter().filter_map(text).collect();
-        let events = shown["events"].as_array()?.iter().filter_map(event).collect();
+        let events = shown["events"].as_array()?.iter().filter_map(Event::parse).collect();
         Some(Self {
             id: text("id")?.to_owned(),
             state: text("state")?.to_owned(),
@@ -52,12 +75,6 @@ impl Instance {
     }
 }
 
-/// `active/holding      a driver got leave`.
-fn event(event: &Value) -> Option<String> {
-    let (to, why) = (event["to"].as_str()?, event["reason"].as_str().unwrap_or_default());
-    Some(format!("{to:<20}{why}").trim_end().to_owned())
-}
-
 /// Id of the compaction of one instant in what `tms instance list -o json` says.
 fn find(list: &Value, instant: &str) -> Option<String> {
     let mut items = list.as_array()?.iter();
@@ -69,7 +86,7 @@ fn find(list: &Value, instant: &str) -> Option<String> {
 pub(crate) fn until_ended(
     server: &mut Server,
     instant: &str,
-    mut show: impl FnMut(Stopwatch, &str),
+    mut show: impl FnMut(&str),
 ) -> Result<Instance> {
     let watch = Stopwatch::start();
     let id = wait_known(server, instant, watch)?;
@@ -80,8 +97,8 @@ pub(crate) fn until_ended(
         server.check_alive()?;
         let said = server.ask(&["instance", "show", &id])?;
         let now = Instance::parse(&said).with_context(|| format!("tms instance show wrote {said}"))?;
-        for event in now.events.iter().skip(n_shown) {
-            show(watch, event);
+        if let Some(first) = now.events.first() {
+            now.events.iter().skip(n_shown).for_each(|event| show(&event.shown(first)));
         }
         n_shown = now.events.len();
         if now.is_ended() {
@@ -143,13 +160,14 @@ mod tests {
         let shown = json!({
             "id": "l", "state": "parked", "reason": "no_lock", "detail": null, "way_out": "set x",
             "events": [
-                {"from": "", "to": "pending", "reason": "its plan was found"},
-                {"from": "pending", "to": "parked", "reason": null},
+                {"at": "2026-01-01T00:00:00.500Z", "from": "", "to": "pending", "reason": "its plan was found"},
+                {"at": "2026-01-01T00:00:03.700Z", "from": "pending", "to": "parked", "reason": null},
             ],
         });
         let instance = Instance::parse(&shown).unwrap();
         assert_eq!(instance.why.as_deref(), Some("no_lock; set x"));
-        assert_eq!(instance.events, ["pending             its plan was found", "parked"]);
+        let shown: Vec<String> = instance.events.iter().map(|e| e.shown(&instance.events[0])).collect();
+        assert_eq!(shown, ["   0.0 s  pending             its plan was found", "   3.2 s  parked"]);
         assert!(instance.is_parked() && !instance.is_ended());
         for state in ["succeeded", "failed", "cancelled", "obsolete"] {
             assert!(Instance { state: state.to_owned(), ..instance.clone() }.is_ended());

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdin, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use crate::quickstart::settings::LOCK_EXPIRE_MINUTES;
 use crate::time::Stopwatch;
 
 const SCRIPT: &str = "xtask/assets/quickstart_writer.py";
+const SCRIPT_NAME: &str = "quickstart_writer.py";
 /// Longest time between two lines of the writer; a write takes a few seconds, the first one up to 30 on a
 /// busy machine.
 const EVENT_LIMIT: Duration = Duration::from_secs(600);
@@ -92,20 +93,54 @@ pub(crate) struct Writer {
     log: PathBuf,
 }
 
+/// What the writer is started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Task<'a> {
+    pub(crate) tools: &'a Tools,
+    pub(crate) bundle: &'a Path,
+    pub(crate) base_path: &'a Path,
+    pub(crate) callback: &'a str,
+}
+
+impl Task<'_> {
+    fn command(&self, script: &Path) -> Command {
+        let mut python = self.tools.command(&self.tools.python);
+        python.arg("-u").arg(script).arg("--base-path").arg(format!("file://{}", self.base_path.display()));
+        python.arg("--jar").arg(self.bundle);
+        python.args(["--callback-url", self.callback, "--lock-expire-minutes", LOCK_EXPIRE_MINUTES]);
+        python
+    }
+
+    /// Copies the writer into a folder, and returns the line that runs it from a shell.
+    pub(crate) fn keep(&self, root: &Path, folder: &Path) -> Result<String> {
+        let script = folder.join(SCRIPT_NAME);
+        fs::copy(root.join(SCRIPT), &script).with_context(|| format!("cannot write {}", script.display()))?;
+        let command = self.command(&script);
+        let mut words: Vec<String> = command
+            .get_envs()
+            .filter_map(|(name, value)| {
+                Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
+            })
+            .collect();
+        let program = std::iter::once(command.get_program());
+        words.extend(program.chain(command.get_args()).map(|word| quoted(&word.to_string_lossy())));
+        Ok(words.join(" "))
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 impl Writer {
-    pub(crate) fn start(
-        root: &Path,
-        tools: &Tools,
-        bundle: &Path,
-        base_path: &Path,
-        callback: &str,
-        log: &Path,
-    ) -> Result<Self> {
+    pub(crate) fn start(root: &Path, task: &Task<'_>, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
-        let mut python = tools.command(&tools.python);
-        python.arg("-u").arg(root.join(SCRIPT));
-        python.arg("--base-path").arg(format!("file://{}", base_path.display())).arg("--jar").arg(bundle);
-        python.args(["--callback-url", callback, "--lock-expire-minutes", LOCK_EXPIRE_MINUTES]);
+        let mut python = task.command(&root.join(SCRIPT));
         python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         let mut group = Group::spawn("the writer", marks::mark(&mut python))?;
         let stdin = group.child().stdin.take();
@@ -193,6 +228,13 @@ mod tests {
         for noise in ["", "WARN x", "{}", "[1]", r#"{"event":"else"}"#, r#"{"event":"planned"}"#] {
             assert_eq!(Event::parse(noise), None, "{noise}");
         }
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(quoted("file:///t/run-1/tables/trips"), "file:///t/run-1/tables/trips");
+        assert_eq!(quoted("/my cache/it's"), r"'/my cache/it'\''s'");
+        assert_eq!(quoted(""), "''");
     }
 
     #[test]

@@ -88,10 +88,27 @@ pub(crate) fn ended(ctx: &Context, instance: &Instance, wanted: &str) -> Result<
     if instance.state == wanted {
         return Ok(());
     }
+    if instance.is_live {
+        return Err(parked(instance));
+    }
     let text = match &instance.last_error {
         Some(error) => format!("it ended as {}: {error}", instance.state),
         None => format!("it ended as {}", instance.state),
     };
     let hint = Some(format!("`tms instance show {}` tells how it came to that", instance.id));
     Err(Failure::Refused { text, hint })
+}
+
+/// An instance that is not waited for any longer.
+fn parked(instance: &Instance) -> Failure {
+    let mut text = "it is parked".to_owned();
+    if let Some(reason) = &instance.reason {
+        text.push_str(&format!(" ({reason})"));
+    }
+    if let Some(detail) = &instance.detail {
+        text.push_str(&format!(": {detail}"));
+    }
+    let way_out = instance.way_out.as_deref().unwrap_or("see what it lacks");
+    let hint = Some(format!("{way_out}; `tms instance show {}` tells how it came to that", instance.id));
+    Failure::Refused { text, hint }
 }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use tms_core::clock::{Clock, SystemClock};
+use tms_core::engine::NotReady;
 use tms_core::model::action::Action;
+use tms_core::model::instance::ParkReason;
 
 use crate::support::{Running, canned_server, silent_server, tms_with};
 
@@ -142,11 +144,55 @@ async fn a_wait_for_an_end_other_than_succeeded_ends_with_1() {
     let said = server.tms(&again).await;
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("cancelled"), "{said:?}");
+    let none = server.tms(&["instance", "logs", &id]).await;
+    assert_eq!(none.code, 3);
+    assert!(none.err.contains("it has no attempt yet"), "{none:?}");
+    assert!(server.tms(&["instance", "show", &id]).await.out.contains("last error"));
     server.tms(&["queue", "resume", "default"]).await;
     let retry = ["instance", "retry", &id, "--wait", "--timeout", "20s"];
     let (said, ()) = tokio::join!(server.tms(&retry), server.complete("/data/c", Action::Compaction, T1));
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(server.tms(&["instance", "retry", &id]).await.code, 1);
+    let again = server.tms(&["instance", "retry", &id]).await;
+    assert_eq!(again.code, 1);
+    assert!(again.err.contains("cannot retry the instance: it succeeded"), "{again:?}");
+    let shown = server.tms(&["instance", "show", &id]).await.out;
+    assert!(shown.contains("former error") && !shown.contains("last error"), "{shown}");
+    assert!(shown.contains("detail") && shown.contains("the timeline says completed"), "{shown}");
+    let table = server.tms(&["table", "show", "/data/c"]).await.out;
+    assert!(table.contains("last success") && !table.contains("last error"), "{table}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_1_when_the_instance_is_parked() {
+    let server = Running::start(&[]).await;
+    let detail = "no Spark is configured: set engines.default.spark_home".to_owned();
+    server.engine.set_not_ready(Some(NotReady { reason: ParkReason::NoEngine, detail: detail.clone() }));
+    server.plan("/data/p", Action::Compaction, T1);
+    let add = ["instance", "add", "/data/p", "--action", "compaction", "--instant", T1, "--wait"];
+    // Without an end of its own the wait would last for ever; the limit would end it with 124.
+    let said = server.tms(&[&add[..], &["--timeout", "20s", "-o", "json"]].concat()).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    assert_eq!(shown["state"], "parked");
+    assert!(said.err.contains("it is parked (no_engine)") && said.err.contains(&detail), "{said:?}");
+    assert!(said.err.contains(ParkReason::NoEngine.way_out()), "{said:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_runs_is_neither_removed_nor_tried_again() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/r", Action::Compaction, T1);
+    let add = ["instance", "add", "/data/r", "--action", "compaction", "--instant", T1, "-o", "json"];
+    let id = server.tms(&add).await.json()["id"].as_str().unwrap().to_owned();
+    server.until(&["instance", "show", &id, "-o", "json"], |i| i["attempt"]["state"] == "accepted").await;
+    for verb in ["remove", "retry"] {
+        let said = server.tms(&["instance", verb, &id]).await;
+        assert_eq!(said.code, 1, "{said:?}");
+        assert!(said.err.contains(&format!("cannot {verb} the instance: it runs")), "{said:?}");
+        assert!(said.err.contains("`tms instance cancel` it first"), "{said:?}");
+    }
     server.stop().await;
 }
 

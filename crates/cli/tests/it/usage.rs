@@ -29,6 +29,20 @@ fn a_wrong_command_line_ends_with_2() {
 }
 
 #[test]
+fn options_of_every_command_stand_after_those_of_the_command() {
+    for (args, own) in
+        [(vec!["instance", "add", "--help"], "--action"), (vec!["instance", "list", "--help"], "--limit")]
+    {
+        let help = tms_with(&[], &args).out;
+        // The last place: the usage line names options, too.
+        let at = |word: &str| help.rfind(word).unwrap_or_else(|| panic!("{word}: {help}"));
+        assert!(at("\nOptions:") < at(own) && at(own) < at("\nConnection:"), "{help}");
+        assert!(at("\nConnection:") < at("--server") && at("--token-file") < at("\nOutput:"), "{help}");
+        assert!(at("\nOutput:") < at("--output"), "{help}");
+    }
+}
+
+#[test]
 fn a_server_that_is_not_there_ends_with_4() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -36,6 +36,8 @@ pub struct Asked<'a> {
     pub acknowledged_at: Option<Timestamp>,
     /// The timeline as it is now.
     pub sight: &'a Sight,
+    /// Where the table really lies, when its path leads there by links.
+    pub real_path: Option<&'a str>,
     /// The history holds the instant as completed.
     pub is_in_history: bool,
     /// Answer of the loss guard; only asked for clustering.
@@ -111,6 +113,10 @@ fn table_allows(asked: &Asked<'_>) -> Option<Verdict> {
     if asked.sight.is_metadata_table {
         return Some(Verdict::Park(ParkReason::MetadataTable, "the table is a metadata table".to_owned()));
     }
+    if let Some(real) = asked.real_path {
+        // Under its other name it may be known, and worked on, as another table.
+        return Some(Verdict::Park(ParkReason::PathAlias, format!("the path leads to {real}")));
+    }
     let version = asked.sight.facts.table_version;
     if !TABLE_VERSIONS.contains(&version) {
         return Some(Verdict::Park(ParkReason::TableVersion, format!("hoodie.table.version is {version}")));
@@ -153,12 +159,15 @@ fn concurrency_allows(asked: &Asked<'_>) -> Option<Verdict> {
             if let Some(seen) = open_unlocked_writer(asked.look, asked.acknowledged_at) {
                 return Some(Verdict::Park(ParkReason::UnlockedWriter, seen.to_owned()));
             }
-            if !asked.unlocked_writes.is_empty() {
-                let writes = asked.unlocked_writes.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+            let known = asked.look.unlocked_writer.as_ref().map_or(&[][..], |seen| &seen.writes);
+            let unknown = asked.unlocked_writes.iter().filter(|write| !known.contains(write));
+            let writes = unknown.take(3).cloned().collect::<Vec<_>>().join(", ");
+            if !writes.is_empty() {
                 return Some(Verdict::Park(
                     ParkReason::UnlockedWriter,
                     format!(
-                        "the running write {writes} has no heartbeat file, so its writer does not clean lazily"
+                        "the write {writes} is under way without a heartbeat file: its writer does not clean lazily, or died of \
+                         an error; a locked job would roll it back"
                     ),
                 ));
             }

@@ -111,11 +111,6 @@ fn damage(seen: &Seen<'_>, out: &mut Reconciled) {
     {
         out.state.damage = None;
     }
-    if let Some(seen_then) = &out.state.unlocked_writer
-        && acknowledged.is_some_and(|at| at > seen_then.since)
-    {
-        out.state.unlocked_writer = None;
-    }
     for ((action, instant), files) in &seen.sight.completed {
         if *files < 2 || out.state.damage_seen.contains(instant) {
             continue;

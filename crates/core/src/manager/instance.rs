@@ -212,7 +212,8 @@ impl InstanceManager {
             if instance.takes_slot() {
                 return Err(Error::new(ErrorKind::Conflict, "remove the instance")
                     .with("instance", id)
-                    .hint("it runs: `tms instance cancel` it first"));
+                    .because("it runs")
+                    .hint("`tms instance cancel` it first, and remove it when it has ended"));
             }
             let plan_may_stand = instance.key.instant.is_some() && instance.state != InstanceState::Succeeded;
             match self.store.remove_instance(id, instance.version, plan_may_stand).await {
@@ -248,10 +249,10 @@ impl InstanceManager {
             } else {
                 Change::End(Ending::Cancelled, format!("cancelled by {by}"))
             };
-            let applied = apply(&instance, change, now).map_err(|refused| {
+            let applied = apply(&instance, change, now).map_err(|_| {
                 Error::new(ErrorKind::Invalid, "cancel the instance")
+                    .because("it has ended")
                     .with("instance", id)
-                    .with("reason", refused)
             })?;
             match self.put(&instance, applied.after, by, &format!("{by} asked to cancel it")).await {
                 Err(e) if is_conflict(&e) => {}
@@ -272,18 +273,25 @@ impl InstanceManager {
     pub async fn retry(&self, id: InstanceId, take_over: bool, by: &str) -> Result<InstanceView, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.load(id).await?;
-            let refuse =
-                |hint| Error::new(ErrorKind::Invalid, "retry the instance").with("instance", id).hint(hint);
+            let refuse = |why, hint| {
+                Error::new(ErrorKind::Invalid, "retry the instance")
+                    .because(why)
+                    .with("instance", id)
+                    .hint(hint)
+            };
             let needs_take_over = match instance.state {
                 InstanceState::WaitingForeign { .. } => true,
                 InstanceState::Parked { reason, .. } => {
                     reason.needs_person() && reason != ParkReason::UnlockedWriter
                 }
-                InstanceState::Succeeded => return Err(refuse("it succeeded: there is nothing to do")),
+                InstanceState::Succeeded => return Err(refuse("it succeeded", "there is nothing to do")),
                 _ => false,
             };
             if needs_take_over && !take_over {
-                return Err(refuse("make sure that nothing else works on this plan, then use --take-over"));
+                return Err(refuse(
+                    "somebody else may work on its plan",
+                    "make sure that nothing else works on this plan, then use --take-over",
+                ));
             }
             let is_of_table = matches!(
                 instance.state,
@@ -295,13 +303,19 @@ impl InstanceManager {
             if is_of_table {
                 let record = self.tables.load(instance.key.table).await?;
                 if record.look.damage.is_some() && !take_over {
-                    return Err(refuse("the table may be damaged: check it, then use --take-over"));
+                    return Err(refuse("the table may be damaged", "check it, then use --take-over"));
                 }
                 self.tables.acknowledge(instance.key.table, by).await?;
             }
             let change = Change::Reopen { take_over };
-            let applied = apply(&instance, change, self.clock.now())
-                .map_err(|_| refuse("it runs, or waits for its plan: cancel it first, or wait"))?;
+            let applied =
+                apply(&instance, change, self.clock.now()).map_err(|_| match instance.takes_slot() {
+                    true => refuse("it runs", "`tms instance cancel` it first, or wait for its end"),
+                    false => refuse(
+                        "it waits for its plan",
+                        "it starts by itself when the plan is on the timeline",
+                    ),
+                })?;
             let text = if take_over { "asked to take it over" } else { "asked to try it again" };
             match self.put(&instance, applied.after, by, &format!("{by} {text}")).await {
                 Err(e) if is_conflict(&e) => {}
@@ -348,6 +362,12 @@ impl InstanceManager {
     ) -> Result<LogTail, Error> {
         let instance = self.load(id).await?;
         let wanted = attempt.unwrap_or(instance.n_attempts);
+        if instance.n_attempts == 0 {
+            return Err(Error::new(ErrorKind::NotFound, "show the log")
+                .because("it has no attempt yet")
+                .with("instance", id)
+                .hint("`tms instance show` tells what it waits for"));
+        }
         let missing = || {
             Error::new(ErrorKind::NotFound, "show the log")
                 .with("instance", id)

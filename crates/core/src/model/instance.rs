@@ -65,6 +65,10 @@ pub enum ParkReason {
     NoEngine,
     /// No configured bundle fits the table.
     BundleTooOld,
+    /// The only bundle that fits is newer than the table, and this action fails with it.
+    BundleTooNew,
+    /// The path leads to another one: two names of one table would be two tables.
+    PathAlias,
     /// The table's version is not one of 6, 8, 9.
     TableVersion,
     /// A submission whose answer was lost, by a launcher that asks for no leave.
@@ -96,6 +100,8 @@ impl ParkReason {
             Self::LogCompaction => "log_compaction",
             Self::NoEngine => "no_engine",
             Self::BundleTooOld => "bundle_too_old",
+            Self::BundleTooNew => "bundle_too_new",
+            Self::PathAlias => "path_alias",
             Self::TableVersion => "table_version",
             Self::UnfencedUnknown => "unfenced_unknown",
             Self::RestoredStore => "restored_store",
@@ -139,7 +145,12 @@ impl ParkReason {
             Self::MetadataTable => "leave the metadata table to the data table's writer",
             Self::LogCompaction => "let the writer run log compaction; TMS cannot yet",
             Self::NoEngine => "configure an engine for it, or mend what the engine lacks",
-            Self::BundleTooOld => "configure engines.<name>.bundles for this table version",
+            Self::BundleTooOld | Self::BundleTooNew => {
+                "configure engines.<name>.bundles for this table version"
+            }
+            Self::PathAlias => {
+                "let the writers name the real path, or map the one to the other by storage.aliases; then remove this table"
+            }
             Self::TableVersion => "TMS acts on table versions 6, 8 and 9 only",
             Self::UnfencedUnknown => {
                 "find out whether the job runs, then `tms instance retry ID --take-over`"
@@ -151,7 +162,7 @@ impl ParkReason {
                 "find the job that has this tag and end it, then `tms instance retry ID --take-over`"
             }
             Self::UnlockedWriter => {
-                "give the writer the lock lines (lazy cleaning among them), then `tms instance retry ID`"
+                "give the writer the lock lines (lazy cleaning among them), make sure that the write is dead or over, then `tms instance retry ID`"
             }
             Self::DamageSuspected => {
                 "stop the writers, check the table with and without its metadata table, then `tms instance retry ID --take-over`"

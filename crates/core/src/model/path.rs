@@ -20,7 +20,8 @@ pub struct BasePath(String);
 pub struct PathRules {
     /// File system of paths without scheme, such as `hdfs://ns1`; unset means local files.
     pub default_fs: Option<String>,
-    /// Authorities that mean one store: from `scheme://authority` to `scheme://authority`.
+    /// Two names of one place: from `scheme://authority` to `scheme://authority`, or from one local folder, such as
+    /// `file:/data`, to another.
     pub aliases: BTreeMap<String, String>,
 }
 
@@ -106,7 +107,21 @@ impl PathRules {
             text.push('/');
             text.push_str(segment);
         }
-        Ok(BasePath(text))
+        Ok(BasePath(if scheme == "file" { self.local(text) } else { text }))
+    }
+
+    /// A local path by the folders that are known under another name: by the longest of them.
+    fn local(&self, text: String) -> String {
+        let leads =
+            |from: &str| text.strip_prefix(from).filter(|rest| rest.is_empty() || rest.starts_with('/'));
+        let known = self.aliases.iter().rev().filter(|(from, _)| from.starts_with("file:"));
+        let longest = known
+            .filter_map(|(from, to)| leads(from).map(|rest| (from.len(), to, rest)))
+            .max_by_key(|(length, ..)| *length);
+        match longest {
+            Some((_, to, rest)) => format!("{to}{rest}"),
+            None => text,
+        }
     }
 
     fn with_scheme(&self, spelling: &str) -> Option<String> {
@@ -194,6 +209,20 @@ mod tests {
         };
         assert_eq!(rules.canonical("/t").unwrap().as_str(), "hdfs://ns1/t");
         assert_eq!(rules.canonical("hdfs://NN1:8020/t").unwrap().as_str(), "hdfs://ns1/t");
+    }
+
+    #[test]
+    fn local_folders_may_have_another_name() {
+        let alias = |from: &str, to: &str| (from.to_owned(), to.to_owned());
+        let rules = PathRules {
+            default_fs: None,
+            aliases: [alias("file:/data", "file:/mnt/a"), alias("file:/data/hot", "file:/ssd")].into(),
+        };
+        let canonical = |text: &str| rules.canonical(text).unwrap().as_str().to_owned();
+        assert_eq!(canonical("/data/t"), "file:/mnt/a/t");
+        assert_eq!(canonical("file:///data/hot/t"), "file:/ssd/t");
+        assert_eq!(canonical("/database/t"), "file:/database/t");
+        assert_eq!(canonical("/mnt/a/t"), "file:/mnt/a/t");
     }
 
     #[test]

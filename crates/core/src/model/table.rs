@@ -88,13 +88,25 @@ pub struct LookState {
     /// Set when a running write without a heartbeat was seen on a locked table: no locked job runs until a person says that
     /// the writer has the lock lines now.
     #[serde(default)]
-    pub unlocked_writer: Option<Damage>,
+    pub unlocked_writer: Option<UnlockedWriter>,
     /// Instants whose second completed file or foreign rollback was alarmed already, at most [`UNSERVED_MAX`].
     pub damage_seen: Vec<Instant>,
     /// Instants in a pending plan that were completed by somebody else while we were about to run them.
     pub n_completed_by_others: u32,
     /// Age-relevant state of `.hoodie/lock`, when present: its modification time.
     pub lock_since: Option<Timestamp>,
+}
+
+/// Running writes without a heartbeat on a locked table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnlockedWriter {
+    /// What was seen, for people.
+    pub reason: String,
+    /// When it was seen first.
+    pub since: Timestamp,
+    /// The writes. Once a person has said that the writer is locked, these count as what a dead one left behind, at most
+    /// [`UNSERVED_MAX`].
+    pub writes: Vec<String>,
 }
 
 /// Most unserved plans that are kept per table; the count goes on in the metrics.

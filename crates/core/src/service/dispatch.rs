@@ -24,7 +24,7 @@ use crate::model::attempt::{
 };
 use crate::model::id::{EngineName, InstanceId, Tag};
 use crate::model::instance::{Instance, InstanceState, ParkReason, WaitReason};
-use crate::model::table::{Damage, TableRecord};
+use crate::model::table::{TableRecord, UNSERVED_MAX, UnlockedWriter};
 use crate::preflight::preflight;
 use crate::service::leader::Leader;
 use crate::service::timeline::{TROUBLE_MAX, has_back_off, next_foreign_look};
@@ -276,7 +276,9 @@ pub(crate) async fn park(
     }
     let Some(write) = leader.write_of(instance, change, &detail) else { return Ok(()) };
     let mut state = record.look.clone();
-    state.unlocked_writer = Some(Damage { reason: detail, since: leader.clock.now() });
+    let mut writes = leader.timelines.writes_without_heartbeat(&record.table.base_path).await?;
+    writes.truncate(UNSERVED_MAX);
+    state.unlocked_writer = Some(UnlockedWriter { reason: detail, since: leader.clock.now(), writes });
     if leader.commit(record.table.id, state, vec![write]).await?.is_none() {
         return Err(Error::new(ErrorKind::Conflict, "hold an instance").with("instance", instance.id));
     }

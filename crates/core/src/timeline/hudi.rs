@@ -257,6 +257,11 @@ impl TimelineSource for HudiTimelines {
         Ok(entry.and_then(|e| e.modified))
     }
 
+    async fn real_path(&self, path: &BasePath) -> Result<Option<String>, Error> {
+        let known = self.known(path);
+        bounded(path, "find out where the table really lies", known.table.real_path()).await
+    }
+
     async fn writes_without_heartbeat(&self, path: &BasePath) -> Result<Vec<String>, Error> {
         let mut suspects = self.without_heartbeat(path).await?;
         if !suspects.is_empty() {

@@ -74,6 +74,8 @@ async fn a_clean_is_due_after_so_many_commits_and_one_is_live() {
     rig.completes(&job, 1, "t", Action::Clean, C1).await;
     let ended = until_clean(&rig, 0, "succeeded").await;
     assert_eq!(ended.id, found[0].id);
+    let told = rig.store.events(ended.id).await.unwrap();
+    assert_eq!(told.last().unwrap().reason, "the timeline says completed");
     // The next one after three more commits, counted from the clean.
     rig.table("t", |t| t.sight.commits.push(instant("20270301000000001")));
     rig.callback("t").await;
@@ -94,6 +96,8 @@ async fn a_clean_that_found_nothing_is_a_success_and_not_repeated_at_once() {
     rig.take_leave(&job, &run_id(1)).await;
     rig.ends(&job, 1, "returned", 0, &[]).await;
     let ended = until_clean(&rig, 0, "succeeded").await;
+    let told = rig.store.events(ended.id).await.unwrap();
+    assert_eq!(told.last().unwrap().reason, "there was nothing to clean");
     assert_eq!((ended.key.instant, ended.n_failed), (None, 0));
     for _ in 0..5 {
         rig.callback("t").await;

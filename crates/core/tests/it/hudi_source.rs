@@ -97,6 +97,27 @@ async fn what_keeps_a_table_from_being_read_is_told_once_with_file_and_advice() 
     }
 }
 
+/// A link is a second name of the table: under it nothing is run, whoever announced it.
+#[tokio::test]
+async fn a_table_behind_a_link_is_parked_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let real = fs::canonicalize(folder.path()).unwrap();
+    fs::create_dir(real.join("lake")).unwrap();
+    let (_, path) = table(&real.join("lake/t"));
+    std::os::unix::fs::symlink(real.join("lake"), real.join("link")).unwrap();
+    let linked = PathRules::default().canonical(real.join("link/t").to_str().unwrap()).unwrap();
+    let source = HudiTimelines::local();
+    assert_eq!(source.real_path(&path).await.unwrap(), None);
+    assert_eq!(source.real_path(&linked).await.unwrap().as_deref(), Some(path.as_str()));
+    let (record, instance) = waiting(&linked);
+    let effective = TableDefaults::default().effective(&record.table.settings);
+    let found = preflight(&source, &record, &instance, &effective, day_zero().into()).await.unwrap().verdict;
+    assert!(
+        matches!(&found, Verdict::Park(ParkReason::PathAlias, to) if to.contains(path.as_str())),
+        "{found:?}"
+    );
+}
+
 /// A look does not read the properties again; the check before a job does.
 #[tokio::test]
 async fn the_check_before_a_job_sees_what_changed_in_the_properties() {

@@ -183,6 +183,24 @@ async fn an_unlocked_writer_holds_its_table_beyond_the_instance_that_it_stopped(
     rig.stop().await;
 }
 
+/// A locked writer that died of an error leaves an inflight without a heartbeat: a person's word is the way out.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_a_person_knows_to_be_dead_holds_nothing_any_more() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| t.unlocked_writes = vec!["20270101000000099".to_owned()]);
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let parked = rig.until_parked(&key, ParkReason::UnlockedWriter).await;
+    rig.managers.instances.retry(parked.id, false, "test").await.unwrap();
+    let job = rig.job(1).await;
+    rig.take_leave(&job, &run_id(1)).await;
+    rig.completes(&job, 1, "t", Action::Compaction, T1).await;
+    rig.until_state(&key, "succeeded").await;
+    rig.table("t", |t| t.unlocked_writes.push("20270101000000100".to_owned()));
+    let next = rig.planned("t", Action::Compaction, T2).await;
+    rig.until_parked(&next, ParkReason::UnlockedWriter).await;
+    rig.stop().await;
+}
+
 /// The engine speaks of its own driver, which was sent away; another driver of the attempt holds leave.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_speaks_is_alive_whatever_the_engine_says_of_its_twin() {

@@ -105,6 +105,10 @@ impl TimelineSource for WatchedTimelines {
         self.inner.lock_since(path).await
     }
 
+    async fn real_path(&self, path: &BasePath) -> Result<Option<String>, Error> {
+        self.inner.real_path(path).await
+    }
+
     async fn writes_without_heartbeat(&self, path: &BasePath) -> Result<Vec<String>, Error> {
         self.inner.writes_without_heartbeat(path).await
     }

@@ -65,7 +65,7 @@ impl Stage {
 async fn a_machine_with_everything_is_ready() {
     let machine = machine();
     assert_eq!(machine.lacks().await, "");
-    assert_eq!(check_bundle(&machine.config, 9), Ok(()));
+    assert_eq!(check_bundle(&machine.config, need(9)), Ok(()));
 }
 
 #[tokio::test]
@@ -110,19 +110,30 @@ async fn an_old_java_is_refused_and_asked_again_after_a_while() {
 }
 
 #[test]
+fn every_configured_bundle_must_be_there_though_no_table_needs_it_now() {
+    let mut machine = machine();
+    assert_eq!(check_bundles(&machine.config), Ok(()));
+    machine.config.bundles.insert(6, machine.temp.path().join("absent.jar"));
+    let lack = check_bundles(&machine.config).unwrap_err();
+    assert_eq!(lack.reason, ParkReason::NoEngine);
+    assert!(lack.detail.contains("absent.jar"), "{}", lack.detail);
+    assert!(lack.detail.contains("engines.default.bundles.6"), "{}", lack.detail);
+}
+
+#[test]
 fn a_bundle_for_another_spark_is_refused() {
     let mut machine = machine();
     let other = machine.temp.path().join("hudi-spark4.0-bundle_2.13-1.2.0.jar");
     std::fs::write(&other, b"PK\x03\x04").unwrap();
     machine.config.bundles.insert(9, other);
-    let error = check_bundle(&machine.config, 8).unwrap_err();
+    let error = check_bundle(&machine.config, need(8)).unwrap_err();
     assert!(error.detail.contains("made for Spark 4.0 with Scala 2.13"), "{}", error.detail);
     assert!(error.detail.contains("engines.default.bundles.9"), "{}", error.detail);
     // A name that tells nothing is taken.
     let plain = machine.temp.path().join("bundle.jar");
     std::fs::write(&plain, b"PK\x03\x04").unwrap();
     machine.config.bundles.insert(9, plain);
-    assert_eq!(check_bundle(&machine.config, 9), Ok(()));
+    assert_eq!(check_bundle(&machine.config, need(9)), Ok(()));
 }
 
 #[test]
@@ -134,4 +145,20 @@ fn java_tells_its_version_in_two_ways() {
     check("openjdk version \"26-ea\"", Some(26));
     check("command not found", None);
     check("openjdk version \"x\"", None);
+}
+
+fn need(table_version: u32) -> JobNeed {
+    JobNeed { action: Action::Compaction, table_version }
+}
+
+/// Hudi's conflict check of 1.x takes a plan of the old timeline for a write that it conflicts with.
+#[test]
+fn a_clustering_of_an_old_table_needs_a_bundle_of_its_own_release() {
+    let machine = machine();
+    let clustering = JobNeed { action: Action::Clustering, table_version: 6 };
+    let lack = check_bundle(&machine.config, clustering).unwrap_err();
+    assert_eq!(lack.reason, ParkReason::BundleTooNew);
+    assert!(lack.detail.contains("bundles.6"), "{}", lack.detail);
+    assert_eq!(check_bundle(&machine.config, need(6)), Ok(()), "a compaction runs");
+    assert_eq!(check_bundle(&machine.config, JobNeed { table_version: 8, ..clustering }), Ok(()));
 }

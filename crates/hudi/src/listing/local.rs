@@ -144,6 +144,14 @@ fn head_blocking(path: &str) -> Result<Option<Entry>, ListingError> {
     }
 }
 
+fn real_path_blocking(folder: &str) -> Result<Option<String>, ListingError> {
+    let local = LocalListing::local_path(folder)?;
+    let real = fs::canonicalize(&local).map_err(|e| io_error(folder, &e))?;
+    // Compared by their parts: a trailing slash is no other path.
+    let is_other = !real.components().eq(local.components());
+    Ok(is_other.then(|| format!("file:{}", real.display())))
+}
+
 async fn blocking<T: Send + 'static>(
     path: &str,
     work: impl FnOnce(&str) -> Result<T, ListingError> + Send + 'static,
@@ -167,6 +175,10 @@ impl Listing for LocalListing {
 
     async fn read_range(&self, path: &str, offset: u64, length: u64) -> Result<Bytes, ListingError> {
         blocking(path, move |p| read_blocking(p, offset, length, false)).await
+    }
+
+    async fn real_path(&self, folder: &str) -> Result<Option<String>, ListingError> {
+        blocking(folder, real_path_blocking).await
     }
 
     async fn head(&self, path: &str) -> Result<Option<Entry>, ListingError> {

@@ -92,13 +92,15 @@ impl ReadThreads {
     /// `Unreachable`, with what hangs.
     pub fn check(&self, folder: &str) -> Result<(), ListingError> {
         let folder = folder.trim_end_matches('/');
-        let is_below = |path: &str| path.strip_prefix(folder).is_some_and(|r| r.is_empty() || r.starts_with('/'));
+        let is_below =
+            |path: &str| path.strip_prefix(folder).is_some_and(|r| r.is_empty() || r.starts_with('/'));
         let given_up = self.given_up();
         let Some(found) = given_up.iter().find(|g| is_below(&g.read.path) && self.is_hung(g)) else {
             return Ok(());
         };
         let secs = found.read.began.elapsed().as_secs();
-        let detail = format!("a former read of {} hangs since {secs} s: nothing more is asked", found.read.path);
+        let detail =
+            format!("a former read of {} hangs since {secs} s: nothing more is asked", found.read.path);
         Err(ListingError::new(ListingErrorKind::Unreachable, folder, detail))
     }
 
@@ -142,11 +144,8 @@ impl ReadThreads {
             );
             return Err(ListingError::new(ListingErrorKind::Unreachable, path, detail));
         };
-        let read = Arc::new(Read {
-            path: path.to_owned(),
-            began: Instant::now(),
-            is_over: AtomicBool::new(false),
-        });
+        let read =
+            Arc::new(Read { path: path.to_owned(), began: Instant::now(), is_over: AtomicBool::new(false) });
         let asker = Asker { threads: Arc::clone(self), read: Arc::clone(&read) };
         let running = Running { threads: Arc::clone(self), read, _permit: permit };
         let done = tokio::task::spawn_blocking(move || {

@@ -16,7 +16,8 @@ pub struct StorageConfig {
     /// File system of paths without a scheme. Unset: local files.
     #[schemars(extend("format" = "store", "x-example" = "hdfs://ns1"))]
     pub default_fs: Option<String>,
-    /// Addresses that mean one store: what a path may say, and what it means.
+    /// Two names of one place: what a path may say, and what it means. Addresses of one store, or a local folder that is a
+    /// link, such as `"file:/data" = "file:/mnt/data"`: a table is run only under the path where it really lies.
     #[schemars(extend("x-example" = "\"hdfs://nn1:8020\" = \"hdfs://ns1\""))]
     pub aliases: BTreeMap<String, String>,
 }

@@ -115,13 +115,19 @@ fn storage(storage: &StorageConfig, faults: &mut Vec<Fault>) {
 #[must_use]
 pub fn path_rules(storage: &StorageConfig) -> PathRules {
     let plain = |text: &str| text.trim_end_matches('/').to_owned();
+    // Hosts know no case, folders do.
+    let is_local = |text: &str| text.starts_with('/') || text.to_ascii_lowercase().starts_with("file:");
+    let local = |text: &str| {
+        let canonical = PathRules::default().canonical(text);
+        canonical.map_or_else(|_| plain(text), |path| path.as_str().to_owned())
+    };
+    let alias = |(from, to): (&String, &String)| match is_local(from) {
+        true => (local(from), local(to)),
+        false => (plain(&from.to_ascii_lowercase()), plain(to)),
+    };
     PathRules {
         default_fs: storage.default_fs.as_deref().map(plain),
-        aliases: storage
-            .aliases
-            .iter()
-            .map(|(from, to)| (plain(&from.to_ascii_lowercase()), plain(to)))
-            .collect(),
+        aliases: storage.aliases.iter().map(alias).collect(),
     }
 }
 

@@ -119,6 +119,36 @@ async fn sigterm_ends_it_with_0_and_what_was_acknowledged_is_kept() {
     assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0);
 }
 
+#[tokio::test]
+async fn a_start_without_spark_warns_once_raises_the_alarm_and_is_ready() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(
+        dir.path().join("tms.toml"),
+        tms_server::config::reference::preset("embedded-redb").unwrap(),
+    )
+    .unwrap();
+    tms_server::assembly::install_tls();
+    let (mut child, url, mut log) = serving(&[], dir.path());
+    let mut warned = String::new();
+    while !warned.contains("lacks something") {
+        warned.clear();
+        assert!(log.read_line(&mut warned).unwrap() > 0, "it ended without a warning");
+    }
+    assert!(warned.contains("WARN") && warned.contains("spark_home"), "{warned}");
+    let mut alarm = String::new();
+    log.read_line(&mut alarm).unwrap();
+    assert!(alarm.contains("engine_trouble"), "{alarm}");
+    let http = reqwest::Client::new();
+    let metrics = http.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
+    assert!(metrics.contains("tms_alerts_standing{kind=\"engine_trouble\"} 1"), "{metrics}");
+    let ready = http.get(format!("{url}/readyz")).send().await.unwrap();
+    assert_eq!(ready.status(), 200);
+    let body: serde_json::Value = serde_json::from_str(&ready.text().await.unwrap()).unwrap();
+    assert!(body["engines"][0]["trouble"].to_string().contains("spark_home"), "{body}");
+    signal(&child, "-TERM");
+    assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0);
+}
+
 #[test]
 fn a_second_server_on_one_store_says_so() {
     let dir = tempfile::tempdir().unwrap();

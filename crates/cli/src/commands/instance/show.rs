@@ -26,7 +26,7 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
 }
 
 fn text(instance: &Instance, detail: &InstanceDetail) -> String {
-    let mut text = facts(instance).text();
+    let mut text = facts(instance, detail.events.last()).text();
     let attempts: Vec<&Attempt> = {
         let current =
             instance.attempt.iter().filter(|a| detail.past_attempts.iter().all(|p| p.number != a.number));
@@ -41,7 +41,7 @@ fn text(instance: &Instance, detail: &InstanceDetail) -> String {
     text
 }
 
-fn facts(instance: &Instance) -> Facts {
+fn facts(instance: &Instance, last: Option<&Event>) -> Facts {
     let mut facts = Facts::default();
     facts.add("id", instance.id);
     facts.add("table", &instance.base_path);
@@ -49,7 +49,9 @@ fn facts(instance: &Instance) -> Facts {
     facts.add("action", &instance.action);
     facts.add("instant", instance.instant.as_deref().unwrap_or("next"));
     facts.add("state", show::state(instance));
-    facts.add_some("detail", instance.detail.as_ref());
+    // How it ended stands in its last event alone.
+    let end = last.filter(|_| !instance.is_live).map(|event| &event.reason);
+    facts.add_some("detail", instance.detail.as_ref().or(end));
     facts.add_some("waits for", instance.waits_for.as_ref());
     facts.add_some("way out", instance.way_out.as_ref());
     facts.add_some("not before", show::time_or_none(instance.not_before.as_ref()));
@@ -64,7 +66,8 @@ fn facts(instance: &Instance) -> Facts {
     size.extend(plan.bytes.and_then(|n| u64::try_from(n).ok()).map(show::bytes));
     facts.add_some("plan", (!size.is_empty()).then(|| size.join(", ")));
     facts.add("attempts", format!("{} ({} failed)", instance.n_attempts, instance.n_failed));
-    facts.add_some("last error", instance.last_error.as_ref());
+    let error = if instance.state == "succeeded" { "former error" } else { "last error" };
+    facts.add_some(error, instance.last_error.as_ref());
     if let Some(asked) = &instance.cancel_asked {
         facts.add("cancel", format!("asked by {} at {}", asked.by, show::time(&asked.at)));
     }

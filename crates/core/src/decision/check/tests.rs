@@ -11,7 +11,7 @@ use crate::model::instance::{InstanceKey, InstanceState};
 use crate::model::path::PathRules;
 use crate::model::policy::{TableDefaults, TableSettings};
 use crate::model::request::Trigger;
-use crate::model::table::{Damage, TableFacts, Unserved};
+use crate::model::table::{Damage, TableFacts, UnlockedWriter, Unserved};
 use crate::timeline::{PlanContent, PlanSeen};
 
 const T1: &str = "20270101000000001";
@@ -29,6 +29,7 @@ struct World {
     look: LookState,
     acknowledged_at: Option<Timestamp>,
     sight: Sight,
+    real_path: Option<String>,
     is_in_history: bool,
     overtaken: Option<Overtaken>,
     sign: Option<Timestamp>,
@@ -45,6 +46,7 @@ impl World {
             look: &self.look,
             acknowledged_at: self.acknowledged_at,
             sight: &self.sight,
+            real_path: self.real_path.as_deref(),
             is_in_history: self.is_in_history,
             overtaken: self.overtaken.as_ref(),
             sign: self.sign,
@@ -106,6 +108,7 @@ fn world(action: Action) -> World {
             commits: Vec::new(),
             upheaval: None,
         },
+        real_path: None,
         is_in_history: false,
         overtaken: None,
         sign: None,
@@ -129,6 +132,13 @@ fn an_action_that_is_not_handed_over_runs_only_when_it_was_asked_for() {
 }
 
 #[test]
+fn a_second_name_of_a_table_is_parked() {
+    let mut linked = world(Action::Compaction);
+    linked.real_path = Some("file:/mnt/lake/t".to_owned());
+    assert_eq!(linked.parked(), ParkReason::PathAlias);
+}
+
+#[test]
 fn silence_is_told_by_both_clocks() {
     let mut foreign = world(Action::Compaction);
     foreign.effective.take_over = TakeOver::AfterGrace;
@@ -148,10 +158,16 @@ fn silence_is_told_by_both_clocks() {
 #[test]
 fn an_unlocked_writer_holds_locked_jobs_until_a_person_has_said_so() {
     let mut held = world(Action::Compaction);
-    held.look.unlocked_writer = Some(Damage { reason: "a write".to_owned(), since: at(5) });
+    let writes = vec![T2.to_owned()];
+    held.look.unlocked_writer = Some(UnlockedWriter { reason: "a write".to_owned(), since: at(5), writes });
     assert_eq!(held.parked(), ParkReason::UnlockedWriter);
     held.acknowledged_at = Some(at(6));
     assert_eq!(held.check(), Verdict::Go(Expected::Requested));
+    held.unlocked_writes = vec![T2.to_owned()];
+    assert_eq!(held.check(), Verdict::Go(Expected::Requested), "what a dead writer left behind was told of");
+    held.unlocked_writes.push(T3.to_owned());
+    assert_eq!(held.parked(), ParkReason::UnlockedWriter, "another one was not");
+    held.unlocked_writes.clear();
     held.acknowledged_at = None;
     held.effective.concurrency = Some(Concurrency::Exclusive);
     assert_eq!(held.check(), Verdict::Go(Expected::Requested), "an exclusive job takes no lock");

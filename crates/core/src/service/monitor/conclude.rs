@@ -92,6 +92,9 @@ pub(super) async fn conclude(
         // Judged without a look: it was seen completed before.
         sight = leader.timelines.look(&record.table.base_path).await.ok();
     }
+    if conclusion.next == Next::Succeeded && found_nothing(instance, &attempt, sight.as_deref()) {
+        conclusion.reason = "there was nothing to clean".to_owned();
+    }
     remember(leader, &mut state, instance, &attempt, &conclusion, sight.as_deref());
     let reason = conclusion.reason.clone();
     let Some(write) = leader.write_of(instance, Change::Conclude(conclusion), &reason) else {
@@ -104,6 +107,13 @@ pub(super) async fn conclude(
     leader.look_by(record.table.id, leader.clock.now());
     leader.wakes.dispatch.wake();
     Ok(())
+}
+
+/// Tells whether a clean returned without one on the timeline: it had nothing to do.
+fn found_nothing(instance: &Instance, attempt: &Attempt, sight: Option<&Sight>) -> bool {
+    let has_none = instance.key.action == Action::Clean && instance.key.instant.is_none();
+    let is_as_before = |sight: &Sight| sight.newest_clean() <= attempt.baseline.as_ref();
+    has_none && attempt.call_at.is_some() && attempt.takes.is_none() && sight.is_some_and(is_as_before)
 }
 
 /// Tells whether a look shows work that an attempt of this instance may have begun.
@@ -210,6 +220,8 @@ fn remember(
     match conclusion.next {
         Next::Succeeded => {
             state.last_success.insert(action, leader.clock.now());
+            // What a success has made good is no last error of the table.
+            state.last_error = None;
             if attempt.call_at.is_none() && action != Action::Clean {
                 state.n_completed_by_others = state.n_completed_by_others.saturating_add(1);
             }

@@ -125,7 +125,10 @@ async fn may_release(
         ParkReason::UnlockedWriter => effective.concurrency != Some(Concurrency::Locked) || is_acknowledged,
         ParkReason::ForeignRunner => matches!(found.verdict, Verdict::Go(_)),
         other if other.needs_person() => false,
-        ParkReason::NoEngine | ParkReason::BundleTooOld | ParkReason::BadOption => {
+        ParkReason::NoEngine
+        | ParkReason::BundleTooOld
+        | ParkReason::BundleTooNew
+        | ParkReason::BadOption => {
             // The job itself said so: the same job says it again, unless a new start of TMS brought another configuration.
             let by_its_job = instance.attempt.as_ref().filter(|a| a.over_at == Some(since));
             by_its_job.is_none_or(|a| a.term < leader.term)

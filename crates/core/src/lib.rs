@@ -4,6 +4,8 @@
 //!
 //! It must not know HTTP, a database driver or an engine's command line.
 
+#![warn(missing_docs)]
+
 pub mod alert;
 pub mod clock;
 pub mod decision;

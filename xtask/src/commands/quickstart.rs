@@ -203,7 +203,7 @@ impl Run<'_> {
             },
         )?;
         let mut writer = writer.context("the writer was not started")?;
-        let ended = self.step("TMS runs it on Spark", "compaction", || {
+        let ended = self.step("TMS runs it on Spark; times since it knew the plan", "compaction", || {
             let ended = until_ended(server, &planned.instant, |event| println!("        {event}"))?;
             keep_job_log(server, folder, &ended);
             Ok(ended)

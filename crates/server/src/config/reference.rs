@@ -69,6 +69,8 @@ master = \"local[2]\"
 [tables]
 # Say how writers and jobs keep out of each other's way; without it tables with a metadata table are parked.
 # concurrency = \"locked\"
+# Completed commits after which TMS cleans; 0, the default, means never. Writers that follow the guide do not clean.
+# clean_after_commits = 10
 ";
 
 fn table(out: &mut String, section: &str, part: &Schema) {

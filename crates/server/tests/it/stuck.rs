@@ -180,6 +180,7 @@ async fn advice_on_tables_whose_storage_does_not_answer_takes_bounded_room() {
     })
     .await;
     let stuck = stuck.unwrap();
+    server.timelines.table(&base_path("/data/stuck"), |_| {});
     let table = server.commit("/data/stuck").await.ok()["table"].as_str().unwrap().to_owned();
     let url = format!("{}/api/v1/tables/{table}/advice", server.url);
     let mut asked = tokio::task::JoinSet::new();

@@ -100,7 +100,7 @@ impl Run<'_> {
         println!("TMS quick start with Hudi {release}");
         println!(
             "The first run downloads about 0.5 GB (Spark, Hudi, Java when there is none) and builds TMS: some minutes, more \
-             on a slow line.\nLater runs take one to two minutes. Disk: about 1 GB in {}, some GB of build output in {}.",
+             on a slow line.\nLater runs take one to two minutes. Disk: about 1 GB in {}, 2 GB of build output in {}.",
             env.cache.display(),
             repo.target.display()
         );

@@ -65,6 +65,7 @@ impl Server {
             data: &folder.data(),
             tables: &folder.tables(),
             spark_home: &parts.tools.spark_home,
+            java_home: &parts.tools.java_home,
             job_jar: parts.job_jar,
             bundle: parts.bundle,
             table_version: parts.table_version,

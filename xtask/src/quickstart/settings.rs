@@ -27,6 +27,8 @@ pub(crate) struct Config<'a> {
     pub(crate) data: &'a Path,
     pub(crate) tables: &'a Path,
     pub(crate) spark_home: &'a Path,
+    /// Named, so that a server that a person starts again takes the same.
+    pub(crate) java_home: &'a Path,
     pub(crate) job_jar: &'a Path,
     pub(crate) bundle: &'a Path,
     pub(crate) table_version: u8,
@@ -44,6 +46,7 @@ pub(crate) fn config_text(config: &Config<'_>) -> Result<String> {
         ("kind", text("spark-submit")),
         ("master", text("local[2]")),
         ("spark_home", path(config.spark_home)),
+        ("java_home", path(config.java_home)),
         ("job_jar", path(config.job_jar)),
         ("bundles", bundles),
     ]);
@@ -91,6 +94,7 @@ mod tests {
             data: file("/t/my \"data\""),
             tables: file("/t/tables"),
             spark_home: file("/s"),
+            java_home: file("/java"),
             job_jar: file("/j.jar"),
             bundle: file("/b.jar"),
             table_version: 8,
@@ -100,6 +104,7 @@ mod tests {
         assert_eq!(back["server"]["listen"].as_str(), Some("127.0.0.1:4321"));
         assert_eq!(back["store"]["path"].as_str(), Some("/t/my \"data\""));
         assert_eq!(back["engines"]["default"]["bundles"]["8"].as_str(), Some("/b.jar"));
+        assert_eq!(back["engines"]["default"]["java_home"].as_str(), Some("/java"));
         assert_eq!(back["hudi"]["options"][LOCK_EXPIRE_KEY].as_str(), Some("30"));
         assert_eq!(back["tables"]["concurrency"].as_str(), Some("locked"));
     }

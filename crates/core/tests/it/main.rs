@@ -8,7 +8,6 @@ mod clocks;
 mod damage;
 mod foreign;
 mod hudi_source;
-mod hung_tables;
 mod leave;
 mod life;
 mod looks;

@@ -114,19 +114,6 @@ async fn a_job_gets_no_leave_on_a_table_whose_writer_is_not_locked() {
     rig.stop().await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_writer_that_is_not_locked_again_parks_again() {
-    let rig = Rig::start().await;
-    rig.table("t", |t| t.unlocked_writes = vec![T2.to_owned()]);
-    let key = rig.planned("t", Action::Compaction, T1).await;
-    let parked = rig.until_parked(&key, ParkReason::UnlockedWriter).await;
-    rig.managers.instances.retry(parked.id, false, "test").await.unwrap();
-    rig.pass(5).await;
-    rig.until_parked(&key, ParkReason::UnlockedWriter).await;
-    assert_eq!(rig.engine.calls().submit, 0);
-    rig.stop().await;
-}
-
 /// What a look would do, without changing anything.
 #[tokio::test(start_paused = true)]
 async fn advice_tells_what_would_become_of_each_plan() {

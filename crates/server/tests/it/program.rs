@@ -129,15 +129,17 @@ async fn a_start_without_spark_warns_once_raises_the_alarm_and_is_ready() {
     .unwrap();
     tms_server::assembly::install_tls();
     let (mut child, url, mut log) = serving(&[], dir.path());
-    let mut warned = String::new();
-    while !warned.contains("lacks something") {
-        warned.clear();
-        assert!(log.read_line(&mut warned).unwrap() > 0, "it ended without a warning");
-    }
+    let mut until = |wanted: &str| {
+        let mut line = String::new();
+        while !line.contains(wanted) {
+            line.clear();
+            assert!(log.read_line(&mut line).unwrap() > 0, "it ended and never said {wanted}");
+        }
+        line
+    };
+    let warned = until("lacks something");
     assert!(warned.contains("WARN") && warned.contains("spark_home"), "{warned}");
-    let mut alarm = String::new();
-    log.read_line(&mut alarm).unwrap();
-    assert!(alarm.contains("engine_trouble"), "{alarm}");
+    until("engine_trouble");
     let http = reqwest::Client::new();
     let metrics = http.get(format!("{url}/metrics")).send().await.unwrap().text().await.unwrap();
     assert!(metrics.contains("tms_alerts_standing{kind=\"engine_trouble\"} 1"), "{metrics}");

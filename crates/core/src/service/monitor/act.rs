@@ -350,7 +350,14 @@ async fn act(
             Step::BecomeHolding => (Change::Heard(None), "its driver spoke again"),
             Step::Succeeding => {
                 conclude::note_rollbacks(leader, &instance).await?;
-                (Change::Succeeding, "completed on the timeline; the job has not ended yet")
+                // A clean without an instant may have found nothing: only its end tells.
+                let is_plain = instance.key.action == Action::Clean && instance.key.instant.is_none();
+                let text = if is_plain {
+                    "the clean is over; the job has not ended yet"
+                } else {
+                    "completed on the timeline; the job has not ended yet"
+                };
+                (Change::Succeeding, text)
             }
             Step::End(end) => {
                 return conclude::conclude(leader, &instance, end, closing, evidence).await;

@@ -1,5 +1,9 @@
 //! Tables whose storage hangs cost threads; the store, which runs on threads of the same pool, never waits for them.
+//!
+//! A program of its own: it takes all threads of its process that read tables.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -19,9 +23,9 @@ use tms_hudi::{Entry, Listing, ListingError};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::rig::day_zero;
-
-/// More tables than tokio has threads for what blocks, which are 512.
+/// Threads that tokio has for what blocks.
+const TOKIO_THREADS: usize = 512;
+/// More tables than that.
 const N_HUNG: usize = 600;
 const SOON: Duration = Duration::from_secs(10);
 
@@ -30,12 +34,14 @@ const SOON: Duration = Duration::from_secs(10);
 struct Dead {
     is_open: Mutex<bool>,
     opened: Condvar,
+    n_asked: AtomicUsize,
 }
 
 impl Dead {
     async fn read<T: Send + 'static>(self: &Arc<Self>, path: &str, answer: T) -> Result<T, ListingError> {
         let dead = Arc::clone(self);
         let hang = move |_: &str| {
+            dead.n_asked.fetch_add(1, Ordering::SeqCst);
             drop(dead.opened.wait_while(dead.is_open.lock().unwrap(), |is_open| !*is_open).unwrap());
             Ok(answer)
         };
@@ -94,7 +100,8 @@ fn path(name: &str) -> BasePath {
 #[tokio::test]
 async fn hand_overs_are_stored_while_hundreds_of_tables_hang() {
     let store = KvStore::open_blocking(Arc::new(OnThreads(MemoryKv::default()))).unwrap();
-    let source = Arc::new(HudiTimelines::new(Arc::new(DeadListing(Arc::default()))));
+    let dead = Arc::new(Dead::default());
+    let source = Arc::new(HudiTimelines::new(Arc::new(DeadListing(Arc::clone(&dead)))));
     let mut looks = JoinSet::new();
     for n in 0..N_HUNG {
         let source = Arc::clone(&source);
@@ -106,6 +113,12 @@ async fn hand_overs_are_stored_while_hundreds_of_tables_hang() {
         assert_eq!(error.kind(), ErrorKind::Unavailable);
         assert!(error.to_string().contains("too many reads of tables hang"), "{error}");
     }
+    let all_hang = async {
+        while dead.n_asked.load(Ordering::SeqCst) < LISTING_THREADS_MAX.min(TOKIO_THREADS) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    timeout(SOON, all_hang).await.expect("the tables were not asked");
     assert_eq!(looks.len(), LISTING_THREADS_MAX);
     // Also when their callers give up: no thread comes back by that.
     looks.shutdown().await;
@@ -122,7 +135,7 @@ async fn hand_overs_are_stored_while_hundreds_of_tables_hang() {
             queue: None,
             execution_engine: None,
             trigger: Trigger::Callback,
-            at: day_zero(),
+            at: chrono::DateTime::UNIX_EPOCH,
             touch: true,
         };
         let stored = async {

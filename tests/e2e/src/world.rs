@@ -155,7 +155,7 @@ pub fn world(tools: &Tools, release: &str) -> MutexGuard<'static, World> {
 
 impl World {
     fn make(tools: &Tools, release: &str) -> Result<Self> {
-        let folder = tempfile::Builder::new().prefix("tms-e2e-").tempdir().context("cannot make a folder")?;
+        let folder = real_temp_folder("tms-e2e-")?;
         let lab = Lab::start(tools, release, &folder.path().join("lab.log"))?;
         let mut world = Self { tools: tools.clone(), release: release.to_owned(), lab, folder, n_cases: 0 };
         world.make_compaction()?;
@@ -305,6 +305,16 @@ fn expect_plan(table: &Path, suffix: &str) -> Result<()> {
         bail!("the writer did not leave one {suffix} in {}: {:?}", table.display(), instants(table, ""));
     }
     Ok(())
+}
+
+/// Makes a temporary folder under its real path: a table behind a link is not run.
+///
+/// # Errors
+/// It cannot be made.
+pub fn real_temp_folder(prefix: &str) -> Result<tempfile::TempDir> {
+    let parent =
+        std::fs::canonicalize(std::env::temp_dir()).context("cannot find the folder of temporary files")?;
+    tempfile::Builder::new().prefix(prefix).tempdir_in(parent).context("cannot make a folder")
 }
 
 /// Copies a folder with everything in it.

@@ -27,20 +27,23 @@ pub(crate) struct RunFolder {
     kept: Kept,
 }
 
+fn cannot_create(folder: &Path) -> String {
+    format!("cannot create {}; set CARGO_TARGET_DIR to a folder that can be written", folder.display())
+}
+
 impl RunFolder {
     /// Makes the folder below `parent`, and removes the oldest ones there. Its logs stay until [`Self::keep`] says else.
     pub(crate) fn create(parent: &Path) -> Result<Self> {
+        fs::create_dir_all(parent).with_context(|| cannot_create(parent))?;
+        // A table behind a link is run by TMS under its real path only.
+        let parent =
+            &fs::canonicalize(parent).with_context(|| format!("cannot find {}", parent.display()))?;
         let root = parent.join(format!("{PREFIX}{}", std::process::id()));
         remove(&root)?;
         prune(parent)?;
         let run = Self { root, kept: Kept::Logs };
         for folder in [run.tables(), run.data(), run.logs()] {
-            fs::create_dir_all(&folder).with_context(|| {
-                format!(
-                    "cannot create {}; set CARGO_TARGET_DIR to a folder that can be written",
-                    folder.display()
-                )
-            })?;
+            fs::create_dir_all(&folder).with_context(|| cannot_create(&folder))?;
         }
         Ok(run)
     }

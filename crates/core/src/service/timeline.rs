@@ -16,10 +16,11 @@ use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
 use crate::decision::reconcile::{Reconciled, Seen, reconcile};
 use crate::decision::retry::{backoff, is_to_come};
+use crate::decision::transition::{Change, Ending};
 use crate::error::{Error, ErrorKind};
 use crate::model::action::Action;
 use crate::model::id::{InstanceId, TableId};
-use crate::model::instance::{Instance, InstanceKey};
+use crate::model::instance::{Instance, InstanceKey, InstanceState};
 use crate::model::path::BasePath;
 use crate::model::policy::{Effective, RetryPolicy};
 use crate::model::table::{LookTrouble, TableRecord};
@@ -38,6 +39,8 @@ const QUEUE_MAX: usize = 10_000;
 /// Back-off of a table that cannot be read.
 const TROUBLE_FIRST: Duration = Duration::from_secs(2);
 pub(crate) const TROUBLE_MAX: Duration = Duration::from_secs(600);
+/// After so long without a single look that could read the table, what was named on it is let go.
+const NEVER_READ_MAX: Duration = Duration::from_secs(24 * 3600);
 /// Pause before instances are looked up again that gave no verdict although their table could be read.
 const PARTLY_AGAIN: TimeDelta = TimeDelta::seconds(60);
 /// Failed looks after which people are told.
@@ -497,6 +500,25 @@ async fn trouble(leader: &Leader, before: &TableRecord, error: &Error) -> Result
             subject: record.table.id.to_string(),
             text: format!("{} cannot be read since {since}: {error}", record.table.base_path),
         });
+    }
+    let is_unknown = record.look.looked_at.is_none();
+    if is_unknown && (now - since).to_std().is_ok_and(|unread| unread >= NEVER_READ_MAX) {
+        forget_hints(leader, record.table.id).await?;
+    }
+    Ok(())
+}
+
+/// Ends what was only named on a table that could never be read: most likely there is none. A plan that stands there after
+/// all brings its instance back with the first look that can read it.
+async fn forget_hints(leader: &Leader, table: TableId) -> Result<(), Error> {
+    // From the store: the live set learns of what a Manager made by looks that can read the table.
+    let live = leader.store.live_of_table(table).await?;
+    for instance in live.into_iter().filter(|i| i.state == InstanceState::Hinted) {
+        let reason = "its table could never be read";
+        match leader.step(&instance, Change::End(Ending::Obsolete, reason.to_owned()), reason).await {
+            Err(e) if e.kind() != ErrorKind::Conflict => return Err(e),
+            _ => {}
+        }
     }
     Ok(())
 }

@@ -81,3 +81,26 @@ async fn a_table_whose_held_instances_cannot_be_checked_is_in_trouble() {
     assert!(!rig.alerts.stands(AlertKind::TableUnreadable));
     rig.stop().await;
 }
+
+/// Anybody can name an instant of a table that does not exist.
+#[tokio::test(start_paused = true)]
+async fn what_was_named_on_a_table_that_could_never_be_read_is_let_go_and_comes_back() {
+    let rig = Rig::start().await;
+    rig.table("t", |t| t.is_unreadable = true);
+    rig.hand_over("t", vec![(Action::Compaction, T1.to_owned())]).await;
+    let key = Rig::key("t", Action::Compaction, T1);
+    for _ in 0..23 {
+        rig.pass(3_600).await;
+    }
+    assert_eq!(rig.find(&key).await.unwrap().state.as_str(), "hinted");
+    for _ in 0..2 {
+        rig.pass(3_600).await;
+    }
+    assert_eq!(rig.find(&key).await.unwrap().state.as_str(), "obsolete");
+    rig.table("t", |t| {
+        t.is_unreadable = false;
+        t.plan(Action::Compaction, &instant(T1));
+    });
+    rig.job(1).await;
+    rig.stop().await;
+}

@@ -56,7 +56,7 @@ fn arguments() -> Result<(u32, u64)> {
 }
 
 fn one_life(program: &std::path::Path, rounds: u32, seed: u64) -> Result<()> {
-    let folder = tempfile::Builder::new().prefix("tms-crash-").tempdir().context("cannot make a folder")?;
+    let folder = tms_e2e::world::real_temp_folder("tms-crash-")?;
     let lake = Lake::make(folder.path(), TABLES)?;
     let mut server = Server::new(program, folder.path(), &lake.folder, seed)?;
     server.start()?;

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use tms_e2e::driver::Driver;
 use tms_e2e::node::{JOB_MAX, Node};
 use tms_e2e::wait;
-use tms_e2e::world::{Base, World, announce, clustering_writer, instants, joined, pairs};
+use tms_e2e::world::{Base, Case, World, announce, clustering_writer, instants, joined, pairs};
 
 use crate::{DIFFERS, USUAL, on};
 
@@ -60,18 +60,42 @@ fn overtaken_before_the_start(world: &mut World, operation: &str) -> Result<()> 
     world.expect_rows(&case, &before)
 }
 
+/// The driver of the first attempt, once its clustering is inflight.
+fn driver_at_work(node: &Node, case: &Case) -> Result<Driver> {
+    let running =
+        node.until("clustering", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
+    let driver = Driver::of(running["attempt"]["tag"].as_str().unwrap_or_default(), DRIVER_MAX)?;
+    let suffixes = [".clustering.inflight", ".replacecommit.inflight"];
+    let is_inflight = || suffixes.iter().any(|s| !instants(&case.table, s).is_empty()).then_some(());
+    wait::until_at_once("the clustering is inflight", JOB_MAX, is_inflight)?;
+    Ok(driver)
+}
+
+/// Two runs of one clustering plan destroy a table: the killed one must be over before the next begins.
+#[test]
+fn a_killed_clustering_is_run_again() {
+    on(&USUAL, |world| {
+        let case = world.case(Base::Clustering)?;
+        let before = world.lab.read_both(&case.table)?;
+        let node = world.node(&case, &world.settings())?;
+        announce(&node, &case)?;
+        driver_at_work(&node, &case)?.signal(Signal::KILL)?;
+        let ended = node.until_state("clustering", "succeeded", JOB_MAX)?;
+        ensure!(ended["n_failed"] == 1, "{ended}");
+        let completed = instants(&case.table, ".replacecommit");
+        ensure!(completed.len() == 1, "two completed files: {completed:?}");
+        world.expect_rows(&case, &before)?;
+        world.writer_goes_on(&case, &clustering_writer(false), (0, 99, 9, None))
+    });
+}
+
 #[test]
 fn a_clustering_overtaken_while_it_runs_refuses_its_own_commit() {
     on(&DIFFERS, |world| {
         let case = world.case(Base::Clustering)?;
         let node = world.node(&case, &world.settings())?;
         announce(&node, &case)?;
-        let running =
-            node.until("clustering", "an attempt exists", LOOK_MAX, |i| i["attempt"]["tag"].is_string())?;
-        let driver = Driver::of(running["attempt"]["tag"].as_str().unwrap_or_default(), DRIVER_MAX)?;
-        let suffixes = [".clustering.inflight", ".replacecommit.inflight"];
-        let is_inflight = || suffixes.iter().any(|s| !instants(&case.table, s).is_empty()).then_some(());
-        wait::until_at_once("the clustering is inflight", JOB_MAX, is_inflight)?;
+        let driver = driver_at_work(&node, &case)?;
         driver.signal(Signal::STOP)?;
         let written = world.lab.write(&case.table, &clustering_writer(false), &[(0, 399, 7, None)]);
         let before = world.lab.read_both(&case.table);

@@ -99,6 +99,15 @@ pub fn check_bundles(config: &SparkConfig) -> Result<(), NotReady> {
 fn check_bundle_file(config: &SparkConfig, version: u32, path: &Path) -> Result<(), NotReady> {
     let key = config.key(&format!("bundles.{version}"));
     check_jar(path, &key).map_err(not_ready)?;
+    if let Some((release, newest)) = hudi_release(path).filter(|(_, newest)| *newest < version) {
+        return Err(NotReady {
+            reason: ParkReason::BundleTooOld,
+            detail: format!(
+                "{} is Hudi {release}, which knows tables up to version {newest}: set {key} to a later one",
+                path.display()
+            ),
+        });
+    }
     let (Some(ours), Some(theirs)) = (spark_version(config), bundle_version(path)) else { return Ok(()) };
     if ours != theirs {
         return Err(not_ready(format!(
@@ -287,6 +296,22 @@ fn bundle_version(path: &Path) -> Option<SparkVersion> {
     let name = path.file_name()?.to_str()?;
     let (spark, rest) = name.strip_prefix("hudi-spark")?.split_once("-bundle_")?;
     two_numbers(spark, rest.split_once('-')?.0)
+}
+
+/// The Hudi release that a bundle's name tells, and the newest table version that it knows: 0.14 and 0.15 write 6, 1.0
+/// writes 8, 1.1 and 1.2 write 9 (measured on 0.15.0, 1.0.2 and 1.2.0). Later ones are not judged.
+fn hudi_release(path: &Path) -> Option<(String, u32)> {
+    let name = path.file_name()?.to_str()?.strip_suffix(".jar")?;
+    let release = name.split_once("-bundle_")?.1.split_once('-')?.1;
+    let mut parts = release.split('.');
+    let newest = match (parts.next()?.parse::<u32>().ok()?, parts.next()?.parse::<u32>().ok()?) {
+        (0, 14..) => 6,
+        (0, _) => 5,
+        (1, 0) => 8,
+        (1, 1 | 2) => 9,
+        _ => return None,
+    };
+    Some((release.to_owned(), newest))
 }
 
 fn two_numbers(version: &str, scala: &str) -> Option<SparkVersion> {

@@ -153,7 +153,7 @@ class Job:
                         "TMS_JOB_TOKEN": TOKEN}, **env)
         if spark:
             line = [f"{lab.spark_home}/bin/spark-submit", "--master", "local[2]", "--driver-memory", "1g",
-                    "--conf", "spark.ui.enabled=false", "--jars", lab.bundle, *conf,
+                    "--conf", "spark.ui.enabled=false", "--driver-class-path", lab.bundle, *conf,
                     "--class", "io.tms.job.TmsSparkJob", lab.jar]
         else:
             line = ["java", "-Xmx128m", "-cp", f"{lab.jar}:{lab.spark_home}/jars/*", "io.tms.job.TmsSparkJob"]

@@ -162,3 +162,28 @@ fn a_clustering_of_an_old_table_needs_a_bundle_of_its_own_release() {
     assert_eq!(check_bundle(&machine.config, need(6)), Ok(()), "a compaction runs");
     assert_eq!(check_bundle(&machine.config, JobNeed { table_version: 8, ..clustering }), Ok(()));
 }
+
+#[test]
+fn a_bundle_whose_name_tells_an_older_release_is_refused() {
+    let mut machine = machine();
+    for (name, table_version, is_fit) in [
+        ("hudi-spark3.5-bundle_2.12-1.0.2.jar", 9, false),
+        ("hudi-spark3.5-bundle_2.12-0.15.0.jar", 8, false),
+        ("hudi-spark3.5-bundle_2.12-0.15.0.jar", 6, true),
+        ("hudi-spark3.5-bundle_2.12-1.1.1.jar", 9, true),
+        ("hudi-spark3.5-bundle_2.12-2.0.0.jar", 9, true),
+        ("bundle.jar", 9, true),
+    ] {
+        let path = machine.temp.path().join(name);
+        std::fs::write(&path, b"PK\x03\x04").unwrap();
+        machine.config.bundles = [(table_version, path)].into();
+        let checked = check_bundle(&machine.config, need(table_version));
+        match checked {
+            Ok(()) => assert!(is_fit, "{name}"),
+            Err(lack) => {
+                assert!(!is_fit && lack.reason == ParkReason::BundleTooOld, "{name}: {lack:?}");
+                assert!(lack.detail.contains(&format!("bundles.{table_version}")), "{}", lack.detail);
+            }
+        }
+    }
+}

@@ -45,13 +45,25 @@ fn the_words_of_a_command() {
         tag,
         "--class",
         JOB_CLASS,
-        "--jars",
+        "--driver-class-path",
         "/b/hudi-6.jar",
         "--conf",
         "spark.ui.enabled=false",
         "/opt/tms job.jar",
     ];
     assert_eq!(command.args, expected);
+}
+
+#[test]
+fn a_configured_class_path_comes_after_the_bundle() {
+    let mut config = config();
+    config.conf.insert("spark.driver.extraClassPath".to_owned(), "/opt/aws/*".to_owned());
+    let words = build(&config, &job("/t")).unwrap().args;
+    let at = words.iter().position(|word| word == "--driver-class-path").unwrap();
+    assert_eq!(words[at + 1], "/b/hudi-6.jar:/opt/aws/*");
+    assert!(!words.iter().any(|word| word.contains("extraClassPath")), "{words:?}");
+    config.bundles = [(6, "/b:c/hudi.jar".into())].into();
+    assert!(build(&config, &job("/t")).unwrap_err().contains("colon"));
 }
 
 /// Case C22, and C23 for the token: names and secrets never reach a command line.

@@ -40,11 +40,18 @@ fn a_bundle_older_than_the_table_touches_nothing() {
         let before = world.lab.read_both(&case.table)?;
         let versions_before = versions(&case)?;
         let mut settings = world.settings();
-        settings.bundles = vec![(table_version(&world.release), world.tools.bundle(older))];
+        // Under its own name it is refused before anything runs; under this one its job has to find out.
+        let nameless = case.folder.join("bundle.jar");
+        std::os::unix::fs::symlink(world.tools.bundle(older), &nameless).context("cannot link the bundle")?;
+        settings.bundles = vec![(table_version(&world.release), nameless)];
         let node = world.node(&case, &settings)?;
         announce(&node, &case)?;
-        let stopped = node.until("compaction", "it is parked", OLDER_MAX, |i| i["state"] == "parked")?;
-        ensure!(stopped["reason"] == "bundle_too_old", "{stopped}");
+        let stopped = node.until("compaction", "it is parked or failed", OLDER_MAX, |i| {
+            i["state"] == "parked" || i["state"] == "failed"
+        })?;
+        // 0.15.0 says nothing but `IllegalArgumentException` of a table of 1.0.
+        let is_told = older != "0.15.0";
+        ensure!(stopped["reason"] == "bundle_too_old" || !is_told, "{stopped}");
         ensure!(versions(&case)? == versions_before, "the properties changed");
         world.expect_rows(&case, &before)?;
         world.writer_goes_on(&case, &compaction_writer(), (0, 199, 9, None))

@@ -6,6 +6,7 @@ pub mod driver;
 pub mod http;
 pub mod lab;
 pub mod node;
+pub mod port;
 pub mod tools;
 pub mod wait;
 pub mod world;

@@ -1,7 +1,7 @@
 //! A real server, asked through its API.
 
 use std::fmt::Write as _;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -49,7 +49,7 @@ impl Node {
     /// It did not answer in time.
     pub fn start(tools: &Tools, folder: &Path, roots: &Path, settings: &Settings) -> Result<Self> {
         std::fs::create_dir_all(folder).context("cannot create the server's folder")?;
-        let port = free_port()?;
+        let port = crate::port::free_port()?;
         std::fs::write(folder.join("tms.toml"), configuration(tools, folder, roots, port, settings))
             .context("cannot write the configuration")?;
         let mut node = Self { tools: tools.clone(), folder: folder.to_owned(), port, child: None };
@@ -199,11 +199,6 @@ impl Drop for Node {
     fn drop(&mut self) {
         self.kill();
     }
-}
-
-fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    Ok(listener.local_addr().context("cannot read the port")?.port())
 }
 
 fn quoted(text: &str) -> String {

@@ -1,6 +1,6 @@
 //! The server of the crash rounds: started and killed.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -28,8 +28,7 @@ impl Server {
     /// # Errors
     /// The folder is unusable.
     pub fn new(program: &Path, folder: &Path, lake: &Path, seed: u64) -> Result<Self> {
-        let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-        let address = listener.local_addr().context("cannot read the port")?;
+        let address = SocketAddr::from(([127, 0, 0, 1], crate::port::free_port()?));
         let text = format!(
             r#"[server]
 listen = "{address}"

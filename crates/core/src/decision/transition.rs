@@ -324,13 +324,9 @@ fn reopen(after: &mut Instance, before: &Instance, take_over: bool) -> Result<()
 fn asks_for_take_over(state: &InstanceState) -> bool {
     match state {
         InstanceState::WaitingForeign { .. } => true,
-        InstanceState::Parked { reason, .. } => matches!(
-            reason,
-            ParkReason::ForeignRunner
-                | ParkReason::TagTaken
-                | ParkReason::UnfencedUnknown
-                | ParkReason::RestoredStore
-        ),
+        InstanceState::Parked { reason, .. } => {
+            matches!(reason, ParkReason::ForeignRunner | ParkReason::TagTaken | ParkReason::UnfencedUnknown)
+        }
         state => state.is_ended(),
     }
 }

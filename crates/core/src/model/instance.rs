@@ -73,8 +73,6 @@ pub enum ParkReason {
     TableVersion,
     /// A submission whose answer was lost, by a launcher that asks for no leave.
     UnfencedUnknown,
-    /// The store was restored from a backup; what runs is not known.
-    RestoredStore,
     /// Another job has our tag.
     TagTaken,
     /// A writer of a `locked` table writes without a heartbeat: it is not locked.
@@ -104,7 +102,6 @@ impl ParkReason {
             Self::PathAlias => "path_alias",
             Self::TableVersion => "table_version",
             Self::UnfencedUnknown => "unfenced_unknown",
-            Self::RestoredStore => "restored_store",
             Self::TagTaken => "tag_taken",
             Self::UnlockedWriter => "unlocked_writer",
             Self::DamageSuspected => "damage_suspected",
@@ -119,7 +116,6 @@ impl ParkReason {
             self,
             Self::ForeignRunner
                 | Self::UnfencedUnknown
-                | Self::RestoredStore
                 | Self::TagTaken
                 | Self::UnlockedWriter
                 | Self::DamageSuspected
@@ -154,9 +150,6 @@ impl ParkReason {
             Self::TableVersion => "TMS acts on table versions 6, 8 and 9 only",
             Self::UnfencedUnknown => {
                 "find out whether the job runs, then `tms instance retry ID --take-over`"
-            }
-            Self::RestoredStore => {
-                "make sure that nothing of the time before the restore runs, then `tms instance retry ID --take-over`"
             }
             Self::TagTaken => {
                 "find the job that has this tag and end it, then `tms instance retry ID --take-over`"

@@ -5,6 +5,7 @@ mod api;
 mod config;
 mod generated;
 mod guard;
+mod guide;
 mod jobs;
 mod metrics;
 mod names;

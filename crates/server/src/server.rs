@@ -240,14 +240,25 @@ async fn finish(name: &'static str, task: &mut JoinSet<&'static str>, most: Dura
     }
 }
 
+/// Times that a taken address is tried again. A child of a server that was killed while it started one holds the former
+/// socket until it becomes its own program: moments, more on a busy machine (seen in crash rounds).
+const LISTEN_TRIES: u32 = 60;
+const LISTEN_AGAIN: Duration = Duration::from_millis(50);
+
 /// Binds the configured address.
 ///
 /// # Errors
-/// When it is taken or not of this machine.
+/// When it stays taken or is not of this machine.
 pub async fn bind(config: &Config) -> Result<TcpListener, ServerError> {
     let failed = |source| ServerError::Listen { address: config.server.listen.clone(), source };
     let address = listen_address(&config.server)
         .ok_or_else(|| failed(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable)))?;
+    for _ in 0..LISTEN_TRIES {
+        match TcpListener::bind(address).await {
+            Err(e) if e.kind() == std::io::ErrorKind::AddrInUse => tokio::time::sleep(LISTEN_AGAIN).await,
+            other => return other.map_err(failed),
+        }
+    }
     TcpListener::bind(address).await.map_err(failed)
 }
 

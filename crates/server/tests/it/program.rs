@@ -162,6 +162,21 @@ fn a_second_server_on_one_store_says_so() {
     assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0);
 }
 
+/// After a kill the former socket may be held for a moment, by a child that has not become its own program.
+#[tokio::test(start_paused = true)]
+async fn an_address_that_comes_free_soon_is_waited_for_and_one_that_stays_taken_is_told() {
+    let former = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = former.local_addr().unwrap().to_string();
+    let config = crate::support::loaded(&[("server.listen", listen.as_str())]).config;
+    let told = tms_server::server::bind(&config).await.unwrap_err().to_string();
+    assert!(told.contains("is another tms-server running"), "{told}");
+    let waiting = tokio::spawn(async move { tms_server::server::bind(&config).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished());
+    drop(former);
+    waiting.await.unwrap().unwrap();
+}
+
 #[test]
 fn json_lines_are_objects() {
     let dir = tempfile::tempdir().unwrap();

@@ -170,11 +170,12 @@ async fn an_address_that_comes_free_soon_is_waited_for_and_one_that_stays_taken_
     let config = crate::support::loaded(&[("server.listen", listen.as_str())]).config;
     let told = tms_server::server::bind(&config).await.unwrap_err().to_string();
     assert!(told.contains("is another tms-server running"), "{told}");
-    let waiting = tokio::spawn(async move { tms_server::server::bind(&config).await });
+    let mut waiting = tokio::task::JoinSet::new();
+    waiting.spawn(async move { tms_server::server::bind(&config).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
-    assert!(!waiting.is_finished());
+    assert!(waiting.try_join_next().is_none());
     drop(former);
-    waiting.await.unwrap().unwrap();
+    waiting.join_next().await.unwrap().unwrap().unwrap();
 }
 
 #[test]

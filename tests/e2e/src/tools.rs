@@ -67,6 +67,12 @@ pub fn releases(usual: &[&str]) -> Vec<String> {
     }
 }
 
+/// True under `cargo xtask faults`.
+#[must_use]
+pub fn is_whole_list() -> bool {
+    var_os("TMS_FAULTS_RELEASES").is_some()
+}
+
 /// `hoodie.table.version` that a release writes.
 #[must_use]
 pub fn table_version(release: &str) -> u32 {

@@ -54,7 +54,7 @@ fn two_drivers_of_one_attempt_at_once_have_one_holder() {
 
 #[test]
 fn a_second_driver_ten_seconds_later_exits_untouched() {
-    on(&DIFFERS, |world| {
+    on(&USUAL, |world| {
         let case = world.case(Base::Compaction)?;
         let before = world.lab.read_both(&case.table)?;
         let node = world.node(&case, &world.settings())?;

@@ -24,6 +24,8 @@ pub struct Preflight {
     pub verdict: Verdict,
     /// The look.
     pub sight: Arc<Sight>,
+    /// Writes under way without a heartbeat, as the check saw them.
+    pub unlocked_writes: Vec<String>,
 }
 
 /// A look costs no reading of properties; before a job both files are read anew, for a table may have been upgraded.
@@ -214,7 +216,7 @@ pub async fn preflight(
 ) -> Result<Preflight, Error> {
     let table = table_now(timelines, &record.table.base_path, effective).await?;
     let verdict = check_on(timelines, record, instance, effective, &table, moment).await?;
-    Ok(Preflight { verdict, sight: table.sight })
+    Ok(Preflight { verdict, sight: table.sight, unlocked_writes: table.unlocked_writes })
 }
 
 #[cfg(test)]

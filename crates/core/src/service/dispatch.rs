@@ -236,7 +236,7 @@ async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choi
             return Ok(());
         }
         Verdict::Park(reason, detail) => {
-            park(leader, &record, &instance, reason, detail).await?;
+            park(leader, &record, &instance, reason, detail, &found.unlocked_writes).await?;
             return Ok(());
         }
         Verdict::WaitForeign(sign) => {
@@ -267,6 +267,7 @@ pub(crate) async fn park(
     instance: &Instance,
     reason: ParkReason,
     detail: String,
+    unlocked_writes: &[String],
 ) -> Result<(), Error> {
     let change = Change::Park(reason, detail.clone());
     let is_known = open_unlocked_writer(&record.look, record.table.acknowledged_at).is_some();
@@ -276,8 +277,7 @@ pub(crate) async fn park(
     }
     let Some(write) = leader.write_of(instance, change, &detail) else { return Ok(()) };
     let mut state = record.look.clone();
-    let mut writes = leader.timelines.writes_without_heartbeat(&record.table.base_path).await?;
-    writes.truncate(UNSERVED_MAX);
+    let writes = unlocked_writes.iter().take(UNSERVED_MAX).cloned().collect();
     state.unlocked_writer = Some(UnlockedWriter { reason: detail, since: leader.clock.now(), writes });
     if leader.commit(record.table.id, state, vec![write]).await?.is_none() {
         return Err(Error::new(ErrorKind::Conflict, "hold an instance").with("instance", instance.id));

@@ -51,12 +51,18 @@ pub(super) async fn recheck(
                 continue;
             }
         };
-        let found = Preflight { verdict, sight: Arc::clone(&table.sight) };
+        let found = Preflight {
+            verdict,
+            sight: Arc::clone(&table.sight),
+            unlocked_writes: table.unlocked_writes.clone(),
+        };
         let Some((change, reason)) = follow(leader, record, effective, instance, &found).await else {
             continue;
         };
         let done = match change {
-            Change::Park(reason, detail) => park(leader, record, instance, reason, detail).await,
+            Change::Park(reason, detail) => {
+                park(leader, record, instance, reason, detail, &table.unlocked_writes).await
+            }
             change => leader.step(instance, change, reason).await.map(drop),
         };
         match done {

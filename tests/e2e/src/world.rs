@@ -1,7 +1,7 @@
 //! Real tables of one release: made once in one writer session, copied for each case.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Condvar, Mutex, PoisonError};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
@@ -130,27 +130,75 @@ pub fn clustering_writer(plans: bool) -> Vec<(String, String)> {
     joined(&[writer_lines(), lock_lines(), own])
 }
 
-/// A release and its world, which lives as long as the program.
-type Made = (String, &'static Mutex<World>);
+/// Worlds of one release at most, each with a Spark session of its own: cases that run beside each other do not wait.
+const MAX_WORLDS_PER_RELEASE: usize = 2;
 
-static WORLDS: OnceLock<Mutex<Vec<Made>>> = OnceLock::new();
+#[derive(Debug, Default)]
+struct Pool {
+    release: String,
+    n_made: usize,
+    idle: Vec<World>,
+}
 
-/// Returns the world of a release, made at its first use; cases of one release run one after another.
-///
-/// # Panics
-/// Spark or the writer does not work.
-pub fn world(tools: &Tools, release: &str) -> MutexGuard<'static, World> {
-    let mut worlds = WORLDS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner);
-    let found = worlds.iter().find(|(r, _)| r == release).map(|(_, w)| *w);
-    let world = found.unwrap_or_else(|| {
-        let made = World::make(tools, release)
-            .unwrap_or_else(|e| panic!("cannot make the tables of {release}: {e:#}"));
-        let kept: &'static Mutex<World> = Box::leak(Box::new(Mutex::new(made)));
-        worlds.push((release.to_owned(), kept));
-        kept
+static POOLS: Mutex<Vec<Pool>> = Mutex::new(Vec::new());
+static GIVEN_BACK: Condvar = Condvar::new();
+
+fn pool_of<'a>(pools: &'a mut Vec<Pool>, release: &str) -> &'a mut Pool {
+    let at = pools.iter().position(|p| p.release == release).unwrap_or_else(|| {
+        pools.push(Pool { release: release.to_owned(), ..Pool::default() });
+        pools.len() - 1
     });
-    drop(worlds);
-    world.lock().unwrap_or_else(PoisonError::into_inner)
+    &mut pools[at]
+}
+
+/// The place of a world in its pool: given back with the world when dropped, without it when none could be made.
+#[derive(Debug)]
+struct Place {
+    release: String,
+    world: Option<World>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+        let pool = pool_of(&mut pools, &self.release);
+        match self.world.take() {
+            Some(world) => pool.idle.push(world),
+            None => pool.n_made -= 1,
+        }
+        GIVEN_BACK.notify_all();
+    }
+}
+
+/// Calls a case with a world of a release: one that no other case uses, made when there is none and the limit allows.
+///
+/// # Errors
+/// Those of the case; Spark or the writer does not work.
+pub fn with_world(tools: &Tools, release: &str, case: impl FnOnce(&mut World) -> Result<()>) -> Result<()> {
+    let mut place = Place { release: release.to_owned(), world: reserve(release) };
+    let world = match place.world.take() {
+        Some(world) => world,
+        None => {
+            World::make(tools, release).with_context(|| format!("cannot make the tables of {release}"))?
+        }
+    };
+    case(place.world.insert(world))
+}
+
+/// Waits for a free place; an idle world is in it or one may be made for it.
+fn reserve(release: &str) -> Option<World> {
+    let mut pools = POOLS.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let pool = pool_of(&mut pools, release);
+        if let Some(world) = pool.idle.pop() {
+            return Some(world);
+        }
+        if pool.n_made < MAX_WORLDS_PER_RELEASE {
+            pool.n_made += 1;
+            return None;
+        }
+        pools = GIVEN_BACK.wait(pools).unwrap_or_else(PoisonError::into_inner);
+    }
 }
 
 impl World {

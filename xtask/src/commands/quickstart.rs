@@ -42,12 +42,16 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(env: &Environment, repo: &Repo, arguments: &Arguments) -> Result<()> {
+    run_with(env, repo, arguments, Programs::ToBuild)
+}
+
+fn run_with(env: &Environment, repo: &Repo, arguments: &Arguments, programs: Programs) -> Result<()> {
     bundle::check_release(&arguments.hudi_version)?;
     let orphans = marks::stop_orphans();
     if !orphans.is_empty() {
         println!("An earlier run was killed; its {} processes were ended.", orphans.len());
     }
-    let mut run = Run { env, repo, arguments, steps: Vec::new() };
+    let mut run = Run { env, repo, arguments, programs, steps: Vec::new() };
     let done = run.all();
     let strays = marks::stop_own();
     if !strays.is_empty() && done.is_ok() {
@@ -75,15 +79,24 @@ fn advice(step: usize) -> &'static str {
     }
 }
 
-/// The quick start as a test: the default release, nothing kept.
+/// The quick start as a test, with programs that are built: the default release, nothing kept.
 pub(crate) fn for_test(env: &Environment, repo: &Repo) -> Result<()> {
-    run(env, repo, &Arguments { hudi_version: DEFAULT_RELEASE.to_owned(), bundle: None, keep: false })
+    let arguments = Arguments { hudi_version: DEFAULT_RELEASE.to_owned(), bundle: None, keep: false };
+    run_with(env, repo, &arguments, Programs::Built)
+}
+
+/// Whether `tms-server` and `tms` are up to date already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Programs {
+    Built,
+    ToBuild,
 }
 
 struct Run<'a> {
     env: &'a Environment,
     repo: &'a Repo,
     arguments: &'a Arguments,
+    programs: Programs,
     steps: Vec<(&'static str, Duration)>,
 }
 
@@ -97,6 +110,7 @@ struct Planned {
 impl Run<'_> {
     fn all(&mut self) -> Result<()> {
         let (env, repo, release) = (self.env, self.repo, self.arguments.hudi_version.as_str());
+        let programs = self.programs;
         println!("TMS quick start with Hudi {release}");
         println!(
             "The first run downloads about 0.5 GB (Spark, Hudi, Java when there is none) and builds TMS: some minutes, more \
@@ -112,7 +126,9 @@ impl Run<'_> {
             None => bundle::set_up(env, &cache, &tools, release),
         })?;
         let job_jar = self.step("build tms-server, tms and the Spark job", "build", || {
-            build_programs(env, repo)?;
+            if programs == Programs::ToBuild {
+                build_programs(env, repo)?;
+            }
             job_jar::set_up(&cache, repo, &tools)
         })?;
         drop(cache);

@@ -10,7 +10,7 @@ mod elsewhere;
 mod kills;
 
 use tms_e2e::tools::{Tools, releases};
-use tms_e2e::world::{World, world};
+use tms_e2e::world::{World, with_world};
 
 /// Cases that behave alike on all releases.
 pub(crate) const USUAL: [&str; 1] = ["1.2.0"];
@@ -23,8 +23,7 @@ pub(crate) const OLDEST: [&str; 1] = ["0.15.0"];
 pub(crate) fn on(usual: &[&str], case: impl Fn(&mut World) -> anyhow::Result<()>) {
     let Some(tools) = Tools::from_environment() else { return };
     for release in releases(usual) {
-        let mut world = world(&tools, &release);
-        if let Err(error) = case(&mut world) {
+        if let Err(error) = with_world(&tools, &release, &case) {
             panic!("on {release}: {error:#}");
         }
     }

@@ -1,10 +1,11 @@
 """A stock Hudi writer, as any user has one: a merge-on-read table whose compactions it plans and never runs.
 
 `cargo xtask quickstart` starts it. Nothing here is special to TMS except the callback's address. It prints one
-JSON object a line; after the plan it keeps its Spark session and waits on standard input: `read` reads the table
-once more, and the end of the input ends it.
+JSON object a line, or with `--by-hand` sentences; after the plan it keeps its Spark session and waits on standard
+input: `read` reads the table once more, and the end of the input ends it.
 
     python quickstart_writer.py --base-path PATH --jar BUNDLE [--callback-url URL] [--lock-expire-minutes N]
+                                [--warehouse PATH] [--by-hand]
 """
 
 import argparse
@@ -25,8 +26,22 @@ COLUMNS = ["id", "city", "fare_cents", "updated"]
 SCHEMA = "id string, city string, fare_cents bigint, updated bigint"
 
 
-def say(event, **fields):
+# What a person reads of each event.
+SENTENCES = {
+    "started": "Spark {spark} is up; it writes until the next compaction is planned",
+    "commit": "write {number}: {rows} rows, {seconds} s",
+    "planned": "Compaction {instant} is planned. TMS runs it now, when its server is up: see `tms instance list`.\n"
+               "Ctrl-D ends this writer; `read` and Enter reads the table once more.",
+    "read": "a reader sees {without_metadata_table[rows]} rows, checksum {without_metadata_table[checksum]:x}",
+}
+
+
+def say_as_json(event, **fields):
     print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def say_by_hand(event, **fields):
+    print(SENTENCES[event].format(**fields), flush=True)
 
 
 def writer_options(arguments):
@@ -64,12 +79,15 @@ def writer_options(arguments):
     return options
 
 
-def session(jar):
+def session(jar, warehouse):
+    builder = SparkSession.builder.appName("quickstart-writer").master("local[2]")
+    if warehouse:
+        # Spark makes this folder where it is started, unless it is named.
+        builder = builder.config("spark.sql.warehouse.dir", warehouse)
     return (
-        SparkSession.builder.appName("quickstart-writer")
-        .master("local[2]")
-        .config("spark.jars", jar)
+        builder.config("spark.jars", jar)
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "1g")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
@@ -112,7 +130,7 @@ def pending_compaction(base_path):
     return None
 
 
-def write_until_planned(spark, arguments):
+def write_until_planned(spark, arguments, say):
     options = writer_options(arguments)
     expected = {}
     for number in range(WRITES_MAX):
@@ -129,7 +147,7 @@ def write_until_planned(spark, arguments):
     sys.exit(f"no compaction was planned after {WRITES_MAX} writes")
 
 
-def read(spark, base_path, when):
+def read(spark, base_path, when, say):
     """Counts the rows as a reader sees them, with and without the metadata table."""
     seen = {}
     for metadata in ("true", "false"):
@@ -146,15 +164,21 @@ def main():
     parser.add_argument("--jar", required=True)
     parser.add_argument("--callback-url", default="")
     parser.add_argument("--lock-expire-minutes", default="30")
+    parser.add_argument("--warehouse", default="")
+    parser.add_argument("--by-hand", action="store_true")
     arguments = parser.parse_args()
-    spark = session(arguments.jar)
+    say = say_by_hand if arguments.by_hand else say_as_json
+    spark = session(arguments.jar, arguments.warehouse)
+    if arguments.by_hand:
+        # Hudi warns of much that is as it must be here.
+        spark.sparkContext.setLogLevel("ERROR")
     say("started", spark=spark.version)
     try:
-        write_until_planned(spark, arguments)
-        read(spark, arguments.base_path, "before")
+        write_until_planned(spark, arguments, say)
+        read(spark, arguments.base_path, "before", say)
         for line in sys.stdin:
             if line.strip() == "read":
-                read(spark, arguments.base_path, "after")
+                read(spark, arguments.base_path, "after", say)
     finally:
         spark.stop()
 

@@ -28,14 +28,9 @@ impl Cache {
     }
 
     fn lock_within(root: &Path, limit: Duration) -> Result<Self> {
-        fs::create_dir_all(root).with_context(|| {
-            format!(
-                "cannot create the cache {}; set TMS_CACHE to a folder that can be written",
-                root.display()
-            )
-        })?;
+        fs::create_dir_all(root).with_context(|| cannot("create the cache", root))?;
         let path = root.join("lock");
-        let file = File::create(&path).with_context(|| format!("cannot open {}", path.display()))?;
+        let file = File::create(&path).with_context(|| cannot("open", &path))?;
         let watch = Stopwatch::start();
         let mut is_told = false;
         loop {
@@ -43,7 +38,7 @@ impl Cache {
                 Ok(()) => return Ok(Self { root: root.to_owned(), _lock: file }),
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => {
-                    return Err(error).with_context(|| format!("cannot lock {}", path.display()));
+                    return Err(error).with_context(|| cannot("lock", &path));
                 }
             }
             if !is_told {
@@ -70,8 +65,8 @@ impl Cache {
     /// dropped.
     pub(crate) fn staging(&self, name: &str) -> Result<Staging> {
         let folder = self.root.join("staging").join(name);
-        remove(&folder)?;
-        fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
+        remove(&folder).with_context(|| cannot("clear", &folder))?;
+        fs::create_dir_all(&folder).with_context(|| cannot("create", &folder))?;
         Ok(Staging { folder })
     }
 
@@ -86,6 +81,10 @@ impl Cache {
         fs::rename(made, place)
             .with_context(|| format!("cannot move {} to {}", made.display(), place.display()))
     }
+}
+
+fn cannot(what: &str, path: &Path) -> String {
+    format!("cannot {what} {}; set TMS_CACHE to a folder that can be written", path.display())
 }
 
 /// A folder under construction.
@@ -124,6 +123,23 @@ mod tests {
         assert!(error.to_string().contains("TMS_CACHE"), "{error}");
         drop(first);
         Cache::lock_within(folder.path(), Duration::from_millis(10)).unwrap();
+    }
+
+    #[test]
+    fn cache_that_cannot_be_written_names_the_way_out() {
+        let folder = tempfile::tempdir().unwrap();
+        // A folder in the place of the lock fails as a read-only disk does, and also for root.
+        fs::create_dir(folder.path().join("lock")).unwrap();
+        let no_lock = Cache::lock(folder.path()).unwrap_err();
+        fs::write(folder.path().join("file"), "x").unwrap();
+        let no_folder = Cache::lock(&folder.path().join("file/cache")).unwrap_err();
+        let other = folder.path().join("other");
+        let cache = Cache::lock(&other).unwrap();
+        fs::write(other.join("staging"), "x").unwrap();
+        for error in [no_lock, no_folder, cache.staging("x").unwrap_err()] {
+            assert!(error.to_string().contains("set TMS_CACHE to a folder that can be written"), "{error}");
+            assert_eq!(crate::errors::exit_code(&error), 1);
+        }
     }
 
     #[test]

@@ -28,11 +28,17 @@ pub(crate) struct Tools {
 }
 
 impl Tools {
-    /// Finds or installs Java and Spark.
+    /// Finds or installs Java and Spark, and says which ones are used.
     pub(crate) fn set_up(env: &Environment, cache: &Cache) -> Result<Self> {
-        let java_home = java::set_up(env)?;
+        let java = java::set_up(env)?;
         let spark = spark::set_up(env, cache)?;
-        Ok(Self { java_home, python: spark.python, spark_home: spark.home })
+        println!("        Java {} in {}", java.version, java.home.display());
+        println!("        Python {}: {}", spark.python_version, spark.python.display());
+        println!("        Spark {} in {}", spark.version, spark.home.display());
+        for line in not_taken(env, &java, &spark) {
+            println!("        {line}");
+        }
+        Ok(Self { java_home: java.home, python: spark.python, spark_home: spark.home })
     }
 
     /// A command that finds exactly this Spark, Java and Python, whatever else the machine has.
@@ -50,6 +56,18 @@ impl Tools {
         // loopback.
         command.env("SPARK_LOCAL_IP", "127.0.0.1");
     }
+}
+
+/// What a person set and xtask did not take, with the reason.
+fn not_taken(env: &Environment, java: &java::Java, spark: &spark::Spark) -> Vec<String> {
+    let mut lines: Vec<String> = java.not_taken.iter().cloned().collect();
+    if let Some(home) = env.spark_home.as_ref().filter(|home| **home != spark.home) {
+        lines.push(format!(
+            "SPARK_HOME={} was not taken: xtask uses its own Spark only, the release that TMS is tested with",
+            home.display()
+        ));
+    }
+    lines
 }
 
 /// All that the real-Spark tests need.

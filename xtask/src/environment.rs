@@ -10,11 +10,13 @@ use anyhow::{Context, Result};
 pub(crate) struct Environment {
     /// `CI=true`: a missing component is a failure, not a skip.
     pub(crate) is_ci: bool,
-    /// `$TMS_CACHE`, default `~/.cache/tms`; outside the checkout.
+    /// `$TMS_CACHE`, default `~/.cache/tms`; absolute, because programs are started in other folders.
     pub(crate) cache: PathBuf,
     /// The cargo that runs this xtask.
     pub(crate) cargo: OsString,
     pub(crate) java_home: Option<PathBuf>,
+    /// Only to say that another one is taken.
+    pub(crate) spark_home: Option<PathBuf>,
     /// Folders of `$PATH`, in order.
     pub(crate) path: Vec<PathBuf>,
 }
@@ -37,21 +39,15 @@ impl Environment {
     #[allow(clippy::disallowed_methods, reason = "this file is where xtask reads its environment")]
     pub(crate) fn read() -> Result<Self> {
         let get = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let cache = match (get("TMS_CACHE"), get("HOME")) {
-            (Some(cache), _) => PathBuf::from(cache),
-            (None, Some(home)) => Path::new(&home).join(".cache").join("tms"),
-            (None, None) => {
-                anyhow::bail!("neither TMS_CACHE nor HOME is set; set TMS_CACHE to a folder for downloads")
-            }
-        };
-        let cache =
-            std::path::absolute(&cache).with_context(|| format!("cannot resolve {}", cache.display()))?;
+        let here = std::env::current_dir().context("cannot find the folder that xtask was called in")?;
+        let cache = cache_of(get("TMS_CACHE"), get("HOME"), &here)?;
         let path = get("PATH").map(|value| std::env::split_paths(&value).collect()).unwrap_or_default();
         Ok(Self {
             is_ci: get("CI").is_some_and(|value| value == "true" || value == "1"),
             cache,
             cargo: get("CARGO").unwrap_or_else(|| "cargo".into()),
             java_home: get("JAVA_HOME").map(PathBuf::from),
+            spark_home: get("SPARK_HOME").map(PathBuf::from),
             path,
         })
     }
@@ -78,6 +74,19 @@ impl Environment {
     }
 }
 
+/// A relative folder is one of the caller's folder.
+fn cache_of(cache: Option<OsString>, home: Option<OsString>, here: &Path) -> Result<PathBuf> {
+    let cache = match (cache, home) {
+        (Some(cache), _) => PathBuf::from(cache),
+        (None, Some(home)) => Path::new(&home).join(".cache").join("tms"),
+        (None, None) => {
+            anyhow::bail!("neither TMS_CACHE nor HOME is set; set TMS_CACHE to a folder for downloads")
+        }
+    };
+    let cache = here.join(cache);
+    std::path::absolute(&cache).with_context(|| format!("cannot resolve {}", cache.display()))
+}
+
 fn is_of_tms(name: &str) -> bool {
     name.starts_with("TMS_") && name != "TMS_CACHE"
 }
@@ -96,6 +105,17 @@ mod tests {
         assert!(is_of_tms("TMS_URL"));
         assert!(!is_of_tms("TMS_CACHE"));
         assert!(!is_of_tms("PATH"));
+    }
+
+    #[test]
+    fn cache_is_absolute_whatever_was_given() {
+        let of = |cache: Option<&str>, home: Option<&str>| {
+            cache_of(cache.map(OsString::from), home.map(OsString::from), Path::new("/here"))
+        };
+        assert_eq!(of(Some("my/./cache"), Some("/home")).unwrap(), Path::new("/here/my/cache"));
+        assert_eq!(of(Some("/c"), None).unwrap(), Path::new("/c"));
+        assert_eq!(of(None, Some("/home")).unwrap(), Path::new("/home/.cache/tms"));
+        assert!(of(None, None).unwrap_err().to_string().contains("TMS_CACHE"));
     }
 
     #[test]

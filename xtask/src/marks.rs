@@ -18,6 +18,8 @@ use crate::time::wait_until;
 /// The variable that marks a process as started by a run of xtask.
 pub(crate) const MARK: &str = "TMS_XTASK_RUN";
 const STOP_GRACE: Duration = Duration::from_secs(5);
+/// A killed process is gone as soon as the kernel has cleared its memory.
+const KILL_WAIT: Duration = Duration::from_secs(2);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// One marked process.
@@ -86,6 +88,18 @@ pub(crate) fn stop_own() -> Vec<Marked> {
     stop_where(|found| found.mark == own)
 }
 
+/// Ends every process that this run started at once, also those that are outside its process groups.
+pub(crate) fn kill_own() {
+    let own = own_mark();
+    kill_where(|found| found.mark == own);
+}
+
+fn kill_where(wanted: impl Fn(&Marked) -> bool) {
+    let look = || all_marked().into_iter().filter(|found| wanted(found)).collect::<Vec<_>>();
+    signal(&look(), Signal::KILL);
+    wait_until(KILL_WAIT, LOOK_EVERY, || look().is_empty().then_some(()));
+}
+
 /// Ends what an earlier xtask left behind that was itself killed hard; returns them.
 pub(crate) fn stop_orphans() -> Vec<Marked> {
     stop_where(|found| !is_owner_alive(&found.mark))
@@ -141,13 +155,26 @@ mod tests {
 
     #[test]
     fn process_that_left_its_group_is_found_and_ended() {
-        let stray = format!("{}-1", std::process::id());
+        let stray = start_stray(1);
+        let ended = stop_where(|found| found.mark == stray);
+        assert_eq!(ended.len(), 1, "{ended:?}");
+        assert!(all_marked().iter().all(|found| found.mark != stray));
+    }
+
+    #[test]
+    fn process_that_left_its_group_is_killed_at_a_hard_end() {
+        let stray = start_stray(2);
+        assert!(all_marked().iter().any(|found| found.mark == stray));
+        kill_where(|found| found.mark == stray);
+        assert!(all_marked().iter().all(|found| found.mark != stray));
+    }
+
+    fn start_stray(number: u32) -> String {
+        let stray = format!("{}-{number}", std::process::id());
         let mut command = command("setsid");
         command.args(["--fork", "sleep", "300"]).env(MARK, &stray).stdout(Stdio::null());
         let mut group = Group::spawn("setsid", &mut command).unwrap();
         wait_until(Duration::from_secs(5), LOOK_EVERY, || group.poll().unwrap()).unwrap();
-        let ended = stop_where(|found| found.mark == stray);
-        assert_eq!(ended.len(), 1, "{ended:?}");
-        assert!(all_marked().iter().all(|found| found.mark != stray));
+        stray
     }
 }

@@ -17,6 +17,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::environment::Environment;
+use crate::marks;
 use crate::time::{Stopwatch, wait_until};
 
 /// How often a waiting loop looks at its process.
@@ -32,10 +33,21 @@ const CAPTURE_BYTES_MAX: usize = 64 << 20;
 /// How long output may trickle on after its program has ended (a grandchild may hold the pipe).
 const DRAIN_LIMIT: Duration = Duration::from_secs(2);
 /// Time for the main thread to clean up after a signal, before the signal thread ends everything hard.
-const UNWIND_LIMIT: Duration = Duration::from_secs(30);
+const UNWIND_LIMIT: Duration = Duration::from_secs(60);
+/// A signal this soon after the first one belongs to it: `timeout` for one sends it to the program and to its group.
+const SAME_SIGNAL_WITHIN: Duration = Duration::from_secs(1);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 static GROUPS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
+static LAST_WILL: Mutex<Option<LastWill>> = Mutex::new(None);
+
+/// What is done at a hard end, when no guard of the main thread runs any more.
+pub(crate) type LastWill = Box<dyn FnOnce() + Send>;
+
+/// Sets what is done at a hard end, instead of what was set before.
+pub(crate) fn set_last_will(will: Option<LastWill>) {
+    *LAST_WILL.lock().unwrap_or_else(PoisonError::into_inner) = will;
+}
 
 /// Whether Ctrl-C or a termination signal has asked xtask to stop.
 pub(crate) fn is_interrupted() -> bool {
@@ -53,10 +65,14 @@ pub(crate) fn watch_signals() -> Result<()> {
     let mut signals =
         signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).context("cannot watch signals")?;
     std::thread::spawn(move || {
+        let mut first: Option<Stopwatch> = None;
         for _ in signals.forever() {
-            if INTERRUPTED.swap(true, Ordering::SeqCst) {
-                end_hard();
+            match is_once_more(first.map(Stopwatch::elapsed)) {
+                Some(true) => end_hard(),
+                Some(false) => continue,
+                None => first = Some(Stopwatch::start()),
             }
+            INTERRUPTED.store(true, Ordering::SeqCst);
             eprintln!("\nxtask: stopping everything that was started; once more to stop at once.");
             signal_all(Signal::TERM);
             std::thread::spawn(|| {
@@ -70,8 +86,18 @@ pub(crate) fn watch_signals() -> Result<()> {
     Ok(())
 }
 
+/// Whether a signal is a person's second one; `None` for the very first. Takes the time since the first.
+fn is_once_more(since_first: Option<Duration>) -> Option<bool> {
+    since_first.map(|since| since > SAME_SIGNAL_WITHIN)
+}
+
 fn end_hard() -> ! {
     signal_all(Signal::KILL);
+    marks::kill_own();
+    let will = LAST_WILL.lock().unwrap_or_else(PoisonError::into_inner).take();
+    if let Some(will) = will {
+        will();
+    }
     std::process::exit(130)
 }
 
@@ -100,6 +126,15 @@ pub(crate) fn command(program: impl AsRef<OsStr>) -> Command {
 pub(crate) fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+/// A word as a shell takes it.
+pub(crate) fn shell_word(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// A running program with its process group; ended when dropped.
@@ -392,6 +427,20 @@ mod tests {
         group.stop(Duration::from_millis(200));
         assert!(!is_alive(&pid));
         group.stop(Duration::from_millis(200));
+    }
+
+    #[test]
+    fn words_are_quoted_for_a_shell() {
+        assert_eq!(shell_word("file:///t/run-1/tables/trips"), "file:///t/run-1/tables/trips");
+        assert_eq!(shell_word("/my cache/it's"), r"'/my cache/it'\''s'");
+        assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn one_signal_that_arrives_twice_is_not_a_second_one() {
+        assert_eq!(is_once_more(None), None);
+        assert_eq!(is_once_more(Some(Duration::from_millis(5))), Some(false));
+        assert_eq!(is_once_more(Some(Duration::from_secs(2))), Some(true));
     }
 
     #[test]

@@ -10,9 +10,11 @@ use crate::cache::Cache;
 use crate::cargo::build_programs;
 use crate::components::{Tools, bundle, job_jar};
 use crate::environment::Environment;
+use crate::errors::exit_code;
 use crate::marks;
-use crate::process::is_interrupted;
-use crate::quickstart::folder::{Kept, RunFolder};
+use crate::process::{is_interrupted, set_last_will};
+use crate::quickstart::folder::{Kept, RunFolder, leave_logs};
+use crate::quickstart::next;
 use crate::quickstart::report::{Report, Side};
 use crate::quickstart::server::{Parts, Server, state_on_timeline};
 use crate::quickstart::settings::table_version;
@@ -20,7 +22,7 @@ use crate::quickstart::slices;
 use crate::quickstart::watch::{Instance, details, until_ended};
 use crate::quickstart::writer::{Event, Reading, Rows, Task, Writer};
 use crate::repo::Repo;
-use crate::time::Stopwatch;
+use crate::time::{Shown, Stopwatch};
 
 const DEFAULT_RELEASE: &str = "1.2.0";
 /// Another release to try: the oldest tested one.
@@ -46,35 +48,39 @@ pub(crate) fn run(env: &Environment, repo: &Repo, arguments: &Arguments) -> Resu
 }
 
 fn run_with(env: &Environment, repo: &Repo, arguments: &Arguments, programs: Programs) -> Result<()> {
+    // Before anything is fetched or started.
     bundle::check_release(&arguments.hudi_version)?;
+    let given = arguments.bundle.as_deref().map(bundle::given).transpose()?;
     let orphans = marks::stop_orphans();
     if !orphans.is_empty() {
         println!("An earlier run was killed; its {} processes were ended.", orphans.len());
     }
-    let mut run = Run { env, repo, arguments, programs, steps: Vec::new() };
+    let mut run = Run { env, repo, arguments, programs, given, steps: Vec::new(), has_folder: false };
     let done = run.all();
-    let strays = marks::stop_own();
-    if !strays.is_empty() && done.is_ok() {
-        println!("Ended {} processes that were still there.", strays.len());
-    }
-    if done.is_err() && !is_interrupted() {
-        let step = run.steps.len() + 1;
-        eprintln!(
-            "\nStep {step} of {N_STEPS} failed. All that was started has been stopped; running it again is safe."
-        );
-        return done.context(advice(step));
+    let step = run.steps.len() + 1;
+    match &done {
+        Err(_) if is_interrupted() && !run.has_folder => eprintln!(
+            "Stopped in step {step} of {N_STEPS}; nothing of this run was kept. What was downloaded and built stays."
+        ),
+        Err(error) if !is_interrupted() => eprintln!(
+            "\nStep {step} of {N_STEPS} failed: {}.\nAll that was started has been stopped; running it again is safe.",
+            advice(step, error)
+        ),
+        _ => {}
     }
     done
 }
 
-/// What a person can do about a failed step.
-fn advice(step: usize) -> &'static str {
-    match step {
-        1 | 2 => "a component is missing; the text below names it and the ways to get it",
-        3 => "the build failed; `cargo build` shows it alone",
-        4 => "the server did not start; its log is named below",
-        5 => "the writer failed; its log is named below",
-        6 => "the compaction did not end well; the server's and the job's logs are named below",
+/// What a failed step means for a person; the error's own text is printed below it.
+fn advice(step: usize, error: &anyhow::Error) -> &'static str {
+    match (step, exit_code(error)) {
+        (_, 2) => "it was called with something that cannot be; the text below names it",
+        (_, 3) => "a component is missing; the text below names it and the ways to get it",
+        (1 | 2, _) => "the set-up did not work; the text below says where and what to do",
+        (3, _) => "the build failed; `cargo build` shows it alone",
+        (4, _) => "the server did not start; its log is named below",
+        (5, _) => "the writer failed; its log is named below",
+        (6, _) => "the compaction did not end well; the server's and the job's logs are named below",
         _ => "the table is not as it must be; please file an issue with this output",
     }
 }
@@ -97,7 +103,18 @@ struct Run<'a> {
     repo: &'a Repo,
     arguments: &'a Arguments,
     programs: Programs,
+    /// The bundle given by hand, checked.
+    given: Option<PathBuf>,
     steps: Vec<(&'static str, Duration)>,
+    /// Whether it has come so far that there are logs.
+    has_folder: bool,
+}
+
+/// What a run that ended well leaves to go on with.
+struct Ended {
+    instance_id: String,
+    url: String,
+    callback: String,
 }
 
 /// What the writer left for TMS.
@@ -118,11 +135,14 @@ impl Run<'_> {
             env.cache.display(),
             repo.target.display()
         );
-        let cache = Cache::lock(&env.cache)?;
-        let tools = self.step("Java 17, Python and Spark 3.5", "Spark", || Tools::set_up(env, &cache))?;
-        let given = self.arguments.bundle.as_deref();
+        let (cache, tools) = self.step("Java 17, Python and Spark 3.5", "Spark", || {
+            let cache = Cache::lock(&env.cache)?;
+            let tools = Tools::set_up(env, &cache)?;
+            Ok((cache, tools))
+        })?;
+        let given = self.given.clone();
         let bundle = self.step(&format!("the Hudi {release} bundle"), "bundle", || match given {
-            Some(file) => bundle::given(file),
+            Some(file) => Ok(file),
             None => bundle::set_up(env, &cache, &tools, release),
         })?;
         let job_jar = self.step("build tms-server, tms and the Spark job", "build", || {
@@ -132,32 +152,46 @@ impl Run<'_> {
             job_jar::set_up(&cache, repo, &tools)
         })?;
         drop(cache);
-
-        let mut folder = RunFolder::create(&repo.target.join("quickstart"))?;
         let parts = Parts {
             tools: &tools,
             job_jar: &job_jar,
             bundle: &bundle,
             table_version: table_version(release),
         };
-        let done = self.with_folder(&folder, &parts);
-        match &done {
-            Err(_) if is_interrupted() => {}
-            Err(_) => {
-                folder.keep(Kept::All);
-                println!("\nTable, data and logs were kept: {}", folder.root.display());
-            }
-            Ok(_) if self.arguments.keep => folder.keep(Kept::All),
-            Ok(_) => folder.keep(Kept::Nothing),
+        self.in_folder(&parts)
+    }
+
+    /// The steps that leave something in the run's folder, and what stays of it.
+    fn in_folder(&mut self, parts: &Parts<'_>) -> Result<()> {
+        let mut folder = RunFolder::create(&self.repo.target.join("quickstart"))?;
+        self.has_folder = true;
+        let (root, logs) = (folder.root.clone(), folder.logs());
+        set_last_will(Some(Box::new(move || {
+            drop(leave_logs(&root));
+            eprintln!("{}", next::only_logs(&logs));
+        })));
+        let done = self.with_folder(&folder, parts);
+        // Before the folder goes: a Spark outside the process groups may still write into it.
+        let strays = marks::stop_own();
+        if !strays.is_empty() && done.is_ok() {
+            println!("Ended {} processes that were still there.", strays.len());
         }
-        let callback = done?;
-        let table = table_of(&folder);
-        let task = Task { tools: &tools, bundle: &bundle, base_path: &table, callback: &callback };
-        self.show_next(&folder, &task)
+        let kept = what_stays(done.is_ok(), self.arguments.keep, is_interrupted());
+        folder.keep(kept)?;
+        if kept != Kept::Logs {
+            set_last_will(None);
+        }
+        match done {
+            Ok(ended) => self.show_next(&folder, parts, &ended),
+            Err(error) => {
+                println!("\n{}", next::of_failed(&folder, kept));
+                Err(error)
+            }
+        }
     }
 
     /// What to do next, of what was not done yet.
-    fn show_next(&self, folder: &RunFolder, task: &Task<'_>) -> Result<()> {
+    fn show_next(&self, folder: &RunFolder, parts: &Parts<'_>, ended: &Ended) -> Result<()> {
         let other =
             if self.arguments.hudi_version == OTHER_RELEASE { DEFAULT_RELEASE } else { OTHER_RELEASE };
         let mut next = Vec::new();
@@ -176,51 +210,71 @@ impl Run<'_> {
             println!("  {:<6}{command:<46}{why}", if number == 0 { "next" } else { "" });
         }
         if self.arguments.keep {
-            let (server, inspect) = (self.repo.built("tms-server"), self.repo.built("tms"));
-            let line = task.keep(&self.repo.root, &folder.root)?;
-            println!("\n  kept  {}", folder.root.display());
-            println!(
-                "  start its server again:\n    {} --config {}",
-                server.display(),
-                folder.config().display()
-            );
-            println!("  see the table:\n    {} inspect {}", inspect.display(), task.base_path.display());
-            println!(
-                "  write more to it, until the next compaction is planned (Ctrl-D ends it):\n    {line}"
-            );
+            let (table, warehouse) = (table_of(folder), folder.warehouse());
+            let task = Task {
+                tools: parts.tools,
+                bundle: parts.bundle,
+                base_path: &table,
+                callback: &ended.callback,
+                warehouse: &warehouse,
+            };
+            let text = next::with_kept(&next::Ended {
+                folder,
+                table: &table,
+                instance_id: &ended.instance_id,
+                url: &ended.url,
+                server_program: &self.repo.built("tms-server"),
+                tms_program: &self.repo.built("tms"),
+                writer: &task.keep(&self.repo.root, &folder.root)?,
+            });
+            print!("{text}");
         }
         Ok(())
     }
 
-    /// Returns where a writer sends its callbacks.
-    fn with_folder(&mut self, folder: &RunFolder, parts: &Parts<'_>) -> Result<String> {
+    fn with_folder(&mut self, folder: &RunFolder, parts: &Parts<'_>) -> Result<Ended> {
         let repo = self.repo;
         let mut server = self.step("start tms-server", "server", || Server::start(repo, folder, parts))?;
         println!("        listens on {}, store redb, log {}", server.url, server.log.display());
         let done = self.with_server(&mut server, folder, parts);
         server.stop();
-        done.map(|()| server.callback_url())
+        let instance_id = done?;
+        Ok(Ended { instance_id, url: server.url.clone(), callback: server.callback_url() })
     }
 
-    fn with_server(&mut self, server: &mut Server, folder: &RunFolder, parts: &Parts<'_>) -> Result<()> {
+    /// Returns the id of the compaction's instance.
+    fn with_server(&mut self, server: &mut Server, folder: &RunFolder, parts: &Parts<'_>) -> Result<String> {
         let table = table_of(folder);
         let log = folder.logs().join("writer.log");
-        let callback = server.callback_url();
+        let (callback, warehouse) = (server.callback_url(), folder.warehouse());
         let repo = self.repo;
+        let task = Task {
+            tools: parts.tools,
+            bundle: parts.bundle,
+            base_path: &table,
+            callback: &callback,
+            warehouse: &warehouse,
+        };
         let mut writer = None;
         let planned = self.step(
             "a stock writer makes a merge-on-read table until it plans a compaction",
             "writer",
             || {
-                let task =
-                    Task { tools: parts.tools, bundle: parts.bundle, base_path: &table, callback: &callback };
                 let started = Writer::start(&repo.root, &task, &log)?;
                 follow_writer(repo, &table, writer.insert(started))
             },
         )?;
         let mut writer = writer.context("the writer was not started")?;
         let ended = self.step("TMS runs it on Spark; times since it knew the plan", "compaction", || {
+            let watch = Stopwatch::start();
             let ended = until_ended(server, &planned.instant, |event| println!("        {event}"))?;
+            let early = ended.lasted().saturating_sub(watch.elapsed());
+            if !early.is_zero() {
+                println!(
+                    "        (the first {} of it passed while the writer was reading, in step 5)",
+                    Shown(early)
+                );
+            }
             keep_job_log(server, folder, &ended);
             Ok(ended)
         })?;
@@ -230,7 +284,8 @@ impl Run<'_> {
         })?;
         writer.stop();
         let n_base_new = slices::count_base_of(&table, &planned.instant)?;
-        self.conclude(server, folder, &planned, (after, n_base_new), &ended)
+        self.conclude(server, folder, &planned, (after, n_base_new), &ended)?;
+        Ok(ended.id)
     }
 
     fn conclude(
@@ -241,20 +296,25 @@ impl Run<'_> {
         (after, n_base_new): (Side, usize),
         ended: &Instance,
     ) -> Result<()> {
-        let logs = folder.logs();
-        let report = Report {
+        let (logs, table) = (folder.logs(), table_of(folder));
+        let mut report = Report {
             release: &self.arguments.hudi_version,
             instant: &planned.instant,
             written: planned.written,
             before: planned.before.clone(),
             after,
             n_base_new,
-            instance_state: &ended.state,
+            instance: ended,
+            table: &table,
+            is_kept: false,
             steps: &self.steps,
-            logs: self.arguments.keep.then_some(logs.as_path()),
+            logs: None,
         };
-        println!("\n{}", report.text());
         let faults = report.faults();
+        if self.arguments.keep || !faults.is_empty() {
+            (report.is_kept, report.logs) = (true, Some(logs.as_path()));
+        }
+        println!("\n{}", report.text());
         if !faults.is_empty() {
             bail!("{}\n{}", faults.join("\n"), details(server, &ended.id));
         }
@@ -300,6 +360,16 @@ fn follow_writer(repo: &Repo, table: &std::path::Path, writer: &mut Writer) -> R
     }
 }
 
+/// A person who stops a run wants an end, not a table; a failure wants to be looked at.
+fn what_stays(is_done: bool, is_keep: bool, is_interrupted: bool) -> Kept {
+    match (is_done, is_interrupted) {
+        (true, _) if is_keep => Kept::All,
+        (true, _) => Kept::Nothing,
+        (false, true) => Kept::Logs,
+        (false, false) => Kept::All,
+    }
+}
+
 fn table_of(folder: &RunFolder) -> PathBuf {
     folder.tables().join("trips")
 }
@@ -313,5 +383,35 @@ fn side(repo: &Repo, table: &std::path::Path, instant: &str, reading: Reading) -
 fn keep_job_log(server: &Server, folder: &RunFolder, ended: &Instance) {
     if let Ok(said) = server.tms(&["instance", "logs", &ended.id]) {
         drop(fs::write(folder.logs().join("job.log"), said.stdout));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::errors::{Missing, Usage};
+
+    #[test]
+    fn advice_fits_the_fault() {
+        let (missing, usage) = (anyhow::Error::from(Missing("m".into())), Usage("u".into()).into());
+        let plain = anyhow::anyhow!("cannot open the lock: Read-only file system");
+        for step in [1, 2] {
+            assert!(advice(step, &missing).contains("a component is missing"));
+            assert!(advice(step, &usage).contains("called with"));
+            assert!(!advice(step, &plain).contains("missing") && advice(step, &plain).contains("set-up"));
+        }
+        assert!(advice(3, &missing).contains("missing") && advice(3, &plain).contains("build"));
+    }
+
+    #[test]
+    fn stopped_run_leaves_its_logs_and_a_failed_one_all() {
+        for is_keep in [false, true] {
+            assert_eq!(what_stays(false, is_keep, true), Kept::Logs);
+            assert_eq!(what_stays(false, is_keep, false), Kept::All);
+        }
+        assert_eq!(
+            (what_stays(true, true, true), what_stays(true, false, false)),
+            (Kept::All, Kept::Nothing)
+        );
     }
 }

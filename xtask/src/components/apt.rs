@@ -6,13 +6,15 @@ use anyhow::{Context, Result};
 
 use crate::environment::Environment;
 use crate::errors::Missing;
-use crate::process::{command, run};
+use crate::process::{check_interrupted, command, run};
 
 const UPDATE_LIMIT: Duration = Duration::from_secs(5 * 60);
 const INSTALL_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// Installs packages, or says which line a person types to do it.
 pub(super) fn install(env: &Environment, packages: &[&str], why: &str) -> Result<()> {
+    // What looks missing may only not have been asked, after an interrupt.
+    check_interrupted()?;
     let by_hand = by_hand(packages, why);
     if env.which("apt-get").is_none() || !rustix::process::geteuid().is_root() {
         return Err(Missing(by_hand).into());

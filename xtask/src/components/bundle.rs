@@ -5,13 +5,13 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::cache::Cache;
 use crate::components::Tools;
 use crate::environment::Environment;
 use crate::errors::{Missing, Usage};
-use crate::process::{capture, command};
+use crate::process::{capture, check_interrupted, command};
 
 /// Folder of the bundles in the cache.
 pub(crate) const FOLDER: &str = "bundles";
@@ -61,32 +61,64 @@ pub(crate) fn check_release(release: &str) -> Result<()> {
     if is_good { Ok(()) } else { Err(Usage(format!("{release:?} is no release of Hudi; try 1.2.0")).into()) }
 }
 
+/// One way to a bundle: its name, and the call.
+type Way<'a> = (&'static str, Box<dyn FnOnce() -> Result<PathBuf> + 'a>);
+
+/// A repository was asked and does not have the release.
+#[derive(Debug)]
+struct Absent(String);
+
+impl std::fmt::Display for Absent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Absent {}
+
 fn fetch(env: &Environment, tools: &Tools, release: &str, folder: &Path) -> Result<PathBuf> {
-    let mut tried = Vec::new();
+    let mut ways: Vec<Way<'_>> = Vec::new();
     if let Some(mvn) = env.which("mvn") {
-        println!("  fetching the Hudi {release} bundle with Maven (about 100 MB, once)");
-        match by_maven(tools, &mvn, release, folder) {
+        ways.push(("Maven", Box::new(move || by_maven(tools, &mvn, release, folder))));
+    }
+    ways.push(("Spark's --packages", Box::new(|| by_spark(tools, release, folder))));
+    let by_hand = format!("put it to {}/{}", env.cache.join(FOLDER).display(), file_name(release));
+    by_one_of(ways, release, &by_hand, check_interrupted)
+}
+
+/// Tries one way after the other. `go_on` fails once a person has asked to stop: then no further way is begun.
+fn by_one_of(
+    ways: Vec<Way<'_>>,
+    release: &str,
+    by_hand: &str,
+    go_on: impl Fn() -> Result<()>,
+) -> Result<PathBuf> {
+    let mut tried = Vec::new();
+    let mut is_absent = true;
+    for (name, way) in ways {
+        go_on()?;
+        println!("  fetching the Hudi {release} bundle with {name} (about 100 MB, once)");
+        match way() {
             Ok(jar) => return Ok(jar),
-            Err(error) => tried.push(format!("Maven: {error:#}")),
+            Err(error) => {
+                is_absent &= error.downcast_ref::<Absent>().is_some();
+                tried.push(format!("{name}: {error:#}"));
+            }
         }
+    }
+    go_on()?;
+    let what = if is_absent {
+        format!(
+            "no repository has the Hudi release {release} for Spark 3.5 (org.apache.hudi:{ARTIFACT}:{release}); \
+             0.15.0, 1.0.2 and 1.2.0 are tested: try one of them with --hudi-version"
+        )
     } else {
-        tried.push("Maven: mvn is not on the path".to_owned());
-    }
-    println!("  fetching the Hudi {release} bundle with Spark's --packages (about 100 MB, once)");
-    match by_spark(tools, release, folder) {
-        Ok(jar) => Ok(jar),
-        Err(error) => {
-            tried.push(format!("spark-submit --packages: {error:#}"));
-            Err(Missing(format!(
-                "the Hudi bundle org.apache.hudi:{ARTIFACT}:{release} could not be fetched; check that the release \
-                 exists, or give a jar by hand: `cargo xtask quickstart --bundle FILE`, or put it to {}/{}\n  {}",
-                env.cache.join(FOLDER).display(),
-                file_name(release),
-                tried.join("\n  ")
-            ))
-            .into())
-        }
-    }
+        format!(
+            "the Hudi bundle org.apache.hudi:{ARTIFACT}:{release} could not be fetched; check the network"
+        )
+    };
+    let by_hand = format!("or give a jar by hand: `cargo xtask quickstart --bundle FILE`, or {by_hand}");
+    Err(Missing(format!("{what}, {by_hand}\n  {}", tried.join("\n  "))).into())
 }
 
 fn by_maven(tools: &Tools, mvn: &Path, release: &str, folder: &Path) -> Result<PathBuf> {
@@ -101,7 +133,7 @@ fn by_maven(tools: &Tools, mvn: &Path, release: &str, folder: &Path) -> Result<P
     copy.arg(format!("-DoutputDirectory={}", folder.display()));
     let said = capture(&mut copy, DOWNLOAD_LIMIT)?;
     if !said.is_ok() {
-        bail!("{}", first_error(&format!("{}{}", said.stdout, said.stderr)));
+        return Err(failure(&format!("{}{}", said.stdout, said.stderr)));
     }
     whole(folder.join(file_name(release)))
 }
@@ -116,7 +148,7 @@ fn by_spark(tools: &Tools, release: &str, folder: &Path) -> Result<PathBuf> {
     submit.arg("--conf").arg(format!("spark.jars.ivy={}", ivy.display())).arg(&program);
     let said = capture(&mut submit, DOWNLOAD_LIMIT)?;
     if !said.is_ok() {
-        bail!("{}", first_error(&format!("{}{}", said.stdout, said.stderr)));
+        return Err(failure(&format!("{}{}", said.stdout, said.stderr)));
     }
     whole(ivy.join("jars").join(format!("org.apache.hudi_{}", file_name(release))))
 }
@@ -124,6 +156,17 @@ fn by_spark(tools: &Tools, release: &str, folder: &Path) -> Result<PathBuf> {
 fn whole(jar: PathBuf) -> Result<PathBuf> {
     check(&jar)?;
     Ok(jar)
+}
+
+/// Tells a release that is not there from a repository that was not reached. Ivy says `not found` of both, and of the
+/// second also why; Maven remembers what it did not find (measured with Maven 3.8 and the Ivy of Spark 3.5).
+fn failure(said: &str) -> anyhow::Error {
+    let unreached = ["Server access error", "Could not transfer"];
+    let not_there = ["Could not find artifact", "was not found in", ": not found"];
+    let tells = |line: &str| line.contains(ARTIFACT) && not_there.iter().any(|words| line.contains(words));
+    let is_absent = said.lines().any(tells) && !unreached.iter().any(|words| said.contains(words));
+    let line = first_error(said);
+    if is_absent { Absent(line).into() } else { anyhow::Error::msg(line) }
 }
 
 /// The line that tells why, out of a tool's hundred.
@@ -191,6 +234,51 @@ mod tests {
         }
         for release in ["0.15.0", "1.2.0", "1.3.0-rc1", "1.1.0-SNAPSHOT"] {
             check_release(release).unwrap();
+        }
+    }
+
+    #[test]
+    fn after_an_interrupt_no_further_way_is_begun() {
+        let is_stopped = std::cell::Cell::new(false);
+        let go_on = || if is_stopped.get() { Err(anyhow::anyhow!("interrupted")) } else { Ok(()) };
+        let first: Way<'_> = (
+            "the first",
+            Box::new(|| {
+                is_stopped.set(true);
+                Err(anyhow::anyhow!("ended by the signal"))
+            }),
+        );
+        let second: Way<'_> = ("the second", Box::new(|| unreachable!("it was begun")));
+        let error = by_one_of(vec![first, second], "1.2.0", "put it there", go_on).unwrap_err();
+        assert_eq!(error.to_string(), "interrupted");
+    }
+
+    #[test]
+    fn release_that_no_repository_has_is_told_from_a_repository_that_was_not_reached() {
+        let maven = format!(
+            "[ERROR] Failed: Could not find artifact org.apache.hudi:{ARTIFACT}:jar:9.9.9 in central"
+        );
+        let again = format!("[ERROR] Failed: org.apache.hudi:{ARTIFACT}:jar:9.9.9 was not found in central");
+        let ivy = format!("\t:: org.apache.hudi#{ARTIFACT};9.9.9: not found");
+        let down = ":::: ERRORS\n\tServer access error at url http://r/h.pom (java.net.ConnectException)\n";
+        let fail = |said: &str| -> Way<'static> {
+            let said = said.to_owned();
+            ("a way", Box::new(move || Err(failure(&said))))
+        };
+        let text = |ways| {
+            let error = by_one_of(ways, "9.9.9", "put it there", || Ok(())).unwrap_err();
+            assert_eq!(exit_code(&error), 3);
+            error.to_string()
+        };
+        let unknown = text(vec![fail(&maven), fail(&again), fail(&ivy)]);
+        assert!(unknown.starts_with("no repository has the Hudi release 9.9.9"), "{unknown}");
+        assert!(unknown.contains("--hudi-version") && unknown.contains("put it there"), "{unknown}");
+        for ways in [
+            vec![fail(&maven), fail(&format!("{down}{ivy}"))],
+            vec![fail("[ERROR] Could not find artifact the:plugin:jar")],
+        ] {
+            let unreached = text(ways);
+            assert!(unreached.contains("could not be fetched; check the network"), "{unreached}");
         }
     }
 

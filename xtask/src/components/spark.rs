@@ -10,7 +10,7 @@ use crate::cache::Cache;
 use crate::components::apt;
 use crate::environment::Environment;
 use crate::errors::Missing;
-use crate::process::{capture, command, run};
+use crate::process::{capture, check_interrupted, command, run};
 
 const VENV: &str = "spark-venv";
 const REQUIREMENT: &str = "pyspark>=3.5,<3.6";
@@ -19,7 +19,7 @@ const VENV_LIMIT: Duration = Duration::from_secs(300);
 /// The download is 320 MB.
 const PIP_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Prints the home of a whole pyspark 3.5. pip writes RECORD last, so each file it lists is there when all
+/// Prints version, Python's version and home of a whole pyspark 3.5. pip writes RECORD last, so each file it lists is there when all
 /// went well.
 const CHECK: &str = "
 import importlib.metadata as m, os, sys
@@ -31,12 +31,15 @@ for f in d.files or sys.exit('pyspark is not whole: RECORD is missing'):
         sys.exit('pyspark is not whole: ' + str(f))
 import pyspark
 print(d.version)
+print('.'.join(map(str, sys.version_info[:3])))
 print(os.path.dirname(os.path.realpath(pyspark.__file__)))
 ";
 
 /// Spark and the Python that belongs to it.
 #[derive(Clone, Debug)]
 pub(super) struct Spark {
+    pub(super) version: String,
+    pub(super) python_version: String,
     pub(super) python: PathBuf,
     pub(super) home: PathBuf,
 }
@@ -47,7 +50,10 @@ pub(super) fn set_up(env: &Environment, cache: &Cache) -> Result<Spark> {
     if venv.exists() {
         match check(&venv) {
             Ok(spark) => return Ok(spark),
-            Err(error) => println!("  making {} anew: {error:#}", venv.display()),
+            Err(error) => {
+                check_interrupted()?;
+                println!("  making {} anew: {error:#}", venv.display());
+            }
         }
     }
     let base = base_python(env)?;
@@ -75,9 +81,11 @@ fn check(venv: &Path) -> Result<Spark> {
     let python = venv.join("bin/python");
     let said = capture(command(&python).args(["-c", CHECK]), CHECK_LIMIT)?;
     anyhow::ensure!(said.is_ok(), "{}", said.tail(1));
-    let home = said.stdout.lines().nth(1).map(PathBuf::from).context("pyspark does not say where it is")?;
+    let mut lines = said.stdout.lines();
+    let mut line = || lines.next().map(str::to_owned).context("pyspark does not say where it is");
+    let (version, python_version, home) = (line()?, line()?, PathBuf::from(line()?));
     anyhow::ensure!(home.join("bin/spark-submit").is_file(), "no spark-submit in {}", home.display());
-    Ok(Spark { python, home })
+    Ok(Spark { version, python_version, python, home })
 }
 
 /// The scripts of a venv hold its path; a venv that was moved needs the new one.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::quickstart::slices::Slices;
+use crate::quickstart::watch::{Attempt, Instance};
 use crate::quickstart::writer::{Reading, Rows};
 use crate::time::Shown;
 
@@ -28,8 +29,11 @@ pub(crate) struct Report<'a> {
     pub(crate) after: Side,
     /// Base files of the newest slices that the compaction wrote.
     pub(crate) n_base_new: usize,
-    /// Final state of the instance in TMS.
-    pub(crate) instance_state: &'a str,
+    /// The compaction as TMS tells of it, ended.
+    pub(crate) instance: &'a Instance,
+    pub(crate) table: &'a Path,
+    /// Whether the table stays.
+    pub(crate) is_kept: bool,
     pub(crate) steps: &'a [(&'static str, Duration)],
     /// Folder of the logs, when it stays.
     pub(crate) logs: Option<&'a Path>,
@@ -43,8 +47,8 @@ impl Report<'_> {
             let state = self.after.state.as_deref().unwrap_or("absent");
             faults.push(format!("the timeline says {state} of {}, not completed", self.instant));
         }
-        if self.instance_state != "succeeded" {
-            faults.push(format!("TMS says {}, not succeeded", self.instance_state));
+        if self.instance.state != "succeeded" {
+            faults.push(format!("TMS says {}, not succeeded", self.instance.state));
         }
         if self.n_base_new == 0 {
             faults.push(format!("no base file is of the compaction {}", self.instant));
@@ -98,11 +102,15 @@ impl Report<'_> {
             "  {:<25}{} rows, some of them updated; checksum {:x}",
             "the writer wrote", self.written.n_rows, self.written.checksum
         ));
+        let attempt = self.instance.attempt.as_ref().map_or_else(|| "no attempt".to_owned(), Attempt::shown);
+        line(format!("  {:<25}instance {}, {attempt}", "TMS ran it as", self.instance.id));
+        let fate = if self.is_kept { "kept" } else { "removed now; --keep keeps it" };
+        line(format!("  {:<25}{} ({fate})", "the table", self.table.display()));
         line(String::new());
         let total: Duration = self.steps.iter().map(|(_, took)| *took).sum();
         let steps: Vec<String> =
             self.steps.iter().map(|(name, took)| format!("{name} {}", Shown(*took))).collect();
-        line(format!("  time  {} in all: {}", Shown(total), steps.join(", ")));
+        line(format!("  time  {} in all steps: {}", Shown(total), steps.join(", ")));
         if let Some(logs) = self.logs {
             line(format!("  logs  {}", logs.display()));
         }
@@ -120,6 +128,8 @@ fn checksum(side: &Side) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     const WRITTEN: Rows = Rows { n_rows: 1200, checksum: 0xabc };
@@ -132,7 +142,15 @@ mod tests {
         }
     }
 
-    fn report<'a>(after: Side, instance_state: &'a str, steps: &'a [(&'static str, Duration)]) -> Report<'a> {
+    fn instance(state: &str) -> Instance {
+        let shown = json!({
+            "id": "i-1", "state": state, "events": [],
+            "past_attempts": [{"number": 1, "engine": "default", "tag": "tms-1"}],
+        });
+        Instance::parse(&shown).unwrap()
+    }
+
+    fn report<'a>(after: Side, instance: &'a Instance, steps: &'a [(&'static str, Duration)]) -> Report<'a> {
         Report {
             release: "1.2.0",
             instant: "20260101000000001",
@@ -140,7 +158,9 @@ mod tests {
             before: side(6, "requested", WRITTEN),
             after,
             n_base_new: 2,
-            instance_state,
+            instance,
+            table: Path::new("/t/trips"),
+            is_kept: true,
             steps,
             logs: Some(Path::new("/t/logs")),
         }
@@ -149,7 +169,8 @@ mod tests {
     #[test]
     fn report_shows_both_sides() {
         let steps = [("Spark", Duration::from_secs(2)), ("build", Duration::from_secs(3))];
-        let good = report(side(0, "completed", WRITTEN), "succeeded", &steps);
+        let ended = instance("succeeded");
+        let good = report(side(0, "completed", WRITTEN), &ended, &steps);
         assert_eq!(good.faults(), Vec::<String>::new());
         let expected = "\
 Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
@@ -162,19 +183,24 @@ Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
   checksum of the rows     abc               abc
 
   the writer wrote         1200 rows, some of them updated; checksum abc
+  TMS ran it as            instance i-1, attempt 1 on the engine default, job tms-1
+  the table                /t/trips (kept)
 
-  time  5.0 s in all: Spark 2.0 s, build 3.0 s
+  time  5.0 s in all steps: Spark 2.0 s, build 3.0 s
   logs  /t/logs
 ";
         assert_eq!(good.text(), expected);
-        let gone = Report { logs: None, ..good };
-        assert!(!gone.text().contains("logs"));
+        let gone = Report { logs: None, is_kept: false, ..good };
+        assert!(
+            !gone.text().contains("logs") && gone.text().contains("/t/trips (removed now; --keep keeps it)")
+        );
     }
 
     #[test]
     fn every_fault_is_named() {
         let lost = Rows { n_rows: 1199, checksum: 1 };
-        let bad = report(side(0, "inflight", lost), "failed", &[]);
+        let (failed, ended) = (instance("failed"), instance("succeeded"));
+        let bad = report(side(0, "inflight", lost), &failed, &[]);
         let faults = bad.faults();
         assert_eq!(faults.len(), 3, "{faults:?}");
         assert!(
@@ -182,10 +208,10 @@ Compaction 20260101000000001 of a table written by stock Hudi 1.2.0
                 && faults[1].contains("failed")
                 && faults[2].contains("without the metadata table")
         );
-        let mut gone = report(side(0, "completed", WRITTEN), "succeeded", &[]);
+        let mut gone = report(side(0, "completed", WRITTEN), &ended, &[]);
         gone.after.state = None;
         assert!(gone.faults()[0].contains("absent"));
-        let idle = Report { n_base_new: 0, ..report(side(0, "completed", WRITTEN), "succeeded", &[]) };
+        let idle = Report { n_base_new: 0, ..report(side(0, "completed", WRITTEN), &ended, &[]) };
         assert!(idle.faults()[0].contains("no base file"));
     }
 }

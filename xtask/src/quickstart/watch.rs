@@ -27,6 +27,31 @@ pub(crate) struct Instance {
     pub(crate) why: Option<String>,
     /// Its transitions so far, oldest first.
     pub(crate) events: Vec<Event>,
+    /// The newest attempt, when there is one.
+    pub(crate) attempt: Option<Attempt>,
+}
+
+/// One try of an engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Attempt {
+    number: u64,
+    engine: String,
+    tag: String,
+}
+
+impl Attempt {
+    fn parse(attempt: &Value) -> Option<Self> {
+        Some(Self {
+            number: attempt["number"].as_u64()?,
+            engine: attempt["engine"].as_str()?.to_owned(),
+            tag: attempt["tag"].as_str()?.to_owned(),
+        })
+    }
+
+    /// As people read it: `attempt 1 on the engine default, job tms-x`.
+    pub(crate) fn shown(&self) -> String {
+        format!("attempt {} on the engine {}, job {}", self.number, self.engine, self.tag)
+    }
 }
 
 /// One transition, by the server's clock.
@@ -52,17 +77,26 @@ impl Event {
 }
 
 impl Instance {
-    fn parse(shown: &Value) -> Option<Self> {
+    pub(crate) fn parse(shown: &Value) -> Option<Self> {
         let text = |key: &str| shown[key].as_str();
         let why: Vec<&str> =
             ["reason", "detail", "waits_for", "way_out"].into_iter().filter_map(text).collect();
         let events = shown["events"].as_array()?.iter().filter_map(Event::parse).collect();
+        let past = shown["past_attempts"].as_array().and_then(|past| past.last());
+        let attempt = Attempt::parse(&shown["attempt"]).or_else(|| past.and_then(Attempt::parse));
         Some(Self {
             id: text("id")?.to_owned(),
             state: text("state")?.to_owned(),
             why: (!why.is_empty()).then(|| why.join("; ")),
             events,
+            attempt,
         })
+    }
+
+    /// From its first event to its last one.
+    pub(crate) fn lasted(&self) -> Duration {
+        let ends = self.events.first().zip(self.events.last());
+        ends.and_then(|(first, last)| (last.at - first.at).to_std().ok()).unwrap_or_default()
     }
 
     /// Whether nothing more will happen to it.
@@ -169,9 +203,24 @@ mod tests {
         let shown: Vec<String> = instance.events.iter().map(|e| e.shown(&instance.events[0])).collect();
         assert_eq!(shown, ["   0.0 s  pending             its plan was found", "   3.2 s  parked"]);
         assert!(instance.is_parked() && !instance.is_ended());
+        assert_eq!((instance.lasted(), instance.attempt.clone()), (Duration::from_millis(3_200), None));
         for state in ["succeeded", "failed", "cancelled", "obsolete"] {
             assert!(Instance { state: state.to_owned(), ..instance.clone() }.is_ended());
         }
         assert_eq!(Instance::parse(&json!({"id": "l", "state": "active"})), None);
+    }
+
+    #[test]
+    fn newest_attempt_is_told_while_it_runs_and_when_it_is_over() {
+        let attempt =
+            |number: u64| json!({"number": number, "engine": "default", "tag": format!("tms-{number}")});
+        let told = |now: Value, past: Value| {
+            let shown = json!({"id": "l", "state": "x", "events": [], "attempt": now, "past_attempts": past});
+            Instance::parse(&shown).unwrap().attempt.map(|attempt| attempt.shown())
+        };
+        let second = Some("attempt 2 on the engine default, job tms-2".to_owned());
+        assert_eq!(told(attempt(2), json!([attempt(1)])), second);
+        assert_eq!(told(Value::Null, json!([attempt(1), attempt(2)])), second);
+        assert_eq!(told(Value::Null, json!([])), None);
     }
 }

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::components::Tools;
 use crate::marks;
-use crate::process::{Group, Lines, check_interrupted, lines_of};
+use crate::process::{Group, Lines, check_interrupted, lines_of, shell_word};
 use crate::quickstart::settings::LOCK_EXPIRE_MINUTES;
 use crate::time::Stopwatch;
 
@@ -100,13 +100,15 @@ pub(crate) struct Task<'a> {
     pub(crate) bundle: &'a Path,
     pub(crate) base_path: &'a Path,
     pub(crate) callback: &'a str,
+    /// Where Spark makes its warehouse; without it, in the folder of the caller.
+    pub(crate) warehouse: &'a Path,
 }
 
 impl Task<'_> {
     fn command(&self, script: &Path) -> Command {
         let mut python = self.tools.command(&self.tools.python);
         python.arg("-u").arg(script).arg("--base-path").arg(format!("file://{}", self.base_path.display()));
-        python.arg("--jar").arg(self.bundle);
+        python.arg("--jar").arg(self.bundle).arg("--warehouse").arg(self.warehouse);
         python.args(["--callback-url", self.callback, "--lock-expire-minutes", LOCK_EXPIRE_MINUTES]);
         python
     }
@@ -115,32 +117,26 @@ impl Task<'_> {
     pub(crate) fn keep(&self, root: &Path, folder: &Path) -> Result<String> {
         let script = folder.join(SCRIPT_NAME);
         fs::copy(root.join(SCRIPT), &script).with_context(|| format!("cannot write {}", script.display()))?;
-        let command = self.command(&script);
+        let mut command = self.command(&script);
+        command.arg("--by-hand");
         let mut words: Vec<String> = command
             .get_envs()
             .filter_map(|(name, value)| {
-                Some(format!("{}={}", name.to_string_lossy(), quoted(&value?.to_string_lossy())))
+                Some(format!("{}={}", name.to_string_lossy(), shell_word(&value?.to_string_lossy())))
             })
             .collect();
         let program = std::iter::once(command.get_program());
-        words.extend(program.chain(command.get_args()).map(|word| quoted(&word.to_string_lossy())));
+        words.extend(program.chain(command.get_args()).map(|word| shell_word(&word.to_string_lossy())));
         Ok(words.join(" "))
     }
 }
 
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=+@%,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
-}
-
 impl Writer {
+    /// Starts it in the folder of its log, so that nothing that Spark or Java leave lands in the caller's.
     pub(crate) fn start(root: &Path, task: &Task<'_>, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("cannot create {}", log.display()))?;
         let mut python = task.command(&root.join(SCRIPT));
+        python.current_dir(log.parent().unwrap_or(root));
         python.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(file);
         let mut group = Group::spawn("the writer", marks::mark(&mut python))?;
         let stdin = group.child().stdin.take();
@@ -231,10 +227,32 @@ mod tests {
     }
 
     #[test]
-    fn words_are_quoted_for_a_shell() {
-        assert_eq!(quoted("file:///t/run-1/tables/trips"), "file:///t/run-1/tables/trips");
-        assert_eq!(quoted("/my cache/it's"), r"'/my cache/it'\''s'");
-        assert_eq!(quoted(""), "''");
+    fn line_of_a_kept_writer_names_all_that_it_needs() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let tools =
+            Tools { java_home: "/java".into(), python: "/venv/python".into(), spark_home: "/spark".into() };
+        let task = Task {
+            tools: &tools,
+            bundle: Path::new("/my cache/b.jar"),
+            base_path: Path::new("/t/trips"),
+            callback: "http://127.0.0.1:1/v1/hoodie/callback",
+            warehouse: Path::new("/t/spark-warehouse"),
+        };
+        let line = task.keep(root, folder.path()).unwrap();
+        let script = folder.path().join(SCRIPT_NAME);
+        assert!(script.is_file());
+        for words in [
+            "JAVA_HOME=/java ".to_owned(),
+            format!(" /venv/python -u {} ", script.display()),
+            " --base-path file:///t/trips ".to_owned(),
+            " --jar '/my cache/b.jar' ".to_owned(),
+            " --warehouse /t/spark-warehouse ".to_owned(),
+            " --callback-url http://127.0.0.1:1/v1/hoodie/callback ".to_owned(),
+        ] {
+            assert!(line.contains(&words), "{words} in {line}");
+        }
+        assert!(line.ends_with(" --by-hand"), "{line}");
     }
 
     #[test]

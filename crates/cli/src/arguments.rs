@@ -27,16 +27,10 @@ pub(crate) struct Cli {
 /// What every command takes.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// Address of the server.
-    #[arg(
-        long,
-        global = true,
-        env = "TMS_URL",
-        default_value = DEFAULT_URL,
-        value_name = "URL",
-        help_heading = CONNECTION
-    )]
-    pub(crate) server: String,
+    /// Address of the server; without it the environment variable TMS_URL, else http://127.0.0.1:9091.
+    // No default for the parser: its usage line would name the option as if it were needed.
+    #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
+    server: Option<String>,
     /// File that holds the token; without it the environment variable TMS_TOKEN.
     #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     pub(crate) token_file: Option<PathBuf>,
@@ -51,6 +45,13 @@ pub(crate) struct Global {
         help_heading = "Output"
     )]
     pub(crate) output: Output,
+}
+
+impl Global {
+    /// Returns the address of the server.
+    pub(crate) fn url(&self) -> String {
+        self.server.clone().or_else(|| variable("TMS_URL")).unwrap_or_else(|| DEFAULT_URL.to_owned())
+    }
 }
 
 /// How things are printed.

@@ -30,8 +30,7 @@ impl Context {
             Some(path) => Some(read_token(path)?),
             None => arguments::token_of_environment(),
         };
-        let connection =
-            Connection { url: global.server.clone(), token, user: arguments::user_of_environment() };
+        let connection = Connection { url: global.url(), token, user: arguments::user_of_environment() };
         let client = connection.client().map_err(|e| Failure::Usage(e.to_string()))?;
         Ok(Self { client, out: Out::new(global.output) })
     }

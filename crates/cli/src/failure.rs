@@ -4,6 +4,9 @@ use std::fmt;
 
 use tms_client::{Error, types};
 
+/// What a server says of a path that it does not serve.
+const NO_ROUTE: &str = "there is no such route";
+
 /// How a command failed.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -11,7 +14,7 @@ pub(crate) enum Failure {
     Refused { text: String, hint: Option<String> },
     /// The server has no room or cannot work at the moment: 1; a wait forgives it.
     Busy { text: String, hint: Option<String> },
-    /// A wrong command line: 2.
+    /// A wrong command line, found before anything was sent: 2.
     Usage(String),
     /// What was named does not exist: 3.
     NotFound { text: String, hint: Option<String> },
@@ -29,6 +32,17 @@ impl Failure {
     /// Makes a refusal.
     pub(crate) fn refused(text: impl Into<String>) -> Self {
         Self::Refused { text: text.into(), hint: None }
+    }
+
+    /// Adds the server's address where it is what may be wrong.
+    pub(crate) fn at(self, url: &str) -> Self {
+        match self {
+            Self::NotFound { text, hint: None } if text == NO_ROUTE => Self::NotFound {
+                text: format!("{NO_ROUTE} at {url}"),
+                hint: Some("give the server's address without a path (--server, TMS_URL)".to_owned()),
+            },
+            other => other,
+        }
     }
 
     /// Returns the exit code.
@@ -94,7 +108,13 @@ impl From<Error<types::Problem>> for Failure {
 fn unreached(error: &tms_client::HttpError) -> String {
     let what = if error.is_timeout() { "gave no answer in time" } else { "cannot be reached" };
     let at = error.url().map(|u| u.origin().ascii_serialization()).unwrap_or_default();
-    format!("the server at {at} {what}; is tms-server running there? (--server, TMS_URL)")
+    let is_tls = error.url().is_some_and(|u| u.scheme() == "https");
+    let tried = if is_tls && error.is_connect() {
+        " by TLS (tms-server itself speaks plain HTTP: try http://)"
+    } else {
+        ""
+    };
+    format!("the server at {at} {what}{tried}; is tms-server running there? (--server, TMS_URL)")
 }
 
 impl From<std::io::Error> for Failure {

@@ -7,6 +7,7 @@ mod failure;
 mod show;
 mod table;
 mod wait;
+mod words;
 
 use std::io::Write;
 use std::process::ExitCode;

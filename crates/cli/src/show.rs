@@ -54,9 +54,14 @@ pub(crate) fn state(instance: &Instance) -> String {
     text
 }
 
-/// How far an attempt is.
+/// How far an attempt is. Once it is over, only what the timeline says of it counts.
 pub(crate) fn progress(attempt: &Attempt) -> String {
+    if attempt.over_at.is_some() {
+        return if attempt.end.as_deref() == Some("completed") { "100%" } else { "-" }.to_owned();
+    }
     match &attempt.progress {
+        // The first tasks are not the whole: a share of them would say too much or too little.
+        Some(p) if p.tasks_total > 0 && p.percent == 0 => format!("{}/{} tasks", p.tasks_done, p.tasks_total),
         Some(p) if p.tasks_total > 0 => format!("{}% ({}/{} tasks)", p.percent, p.tasks_done, p.tasks_total),
         Some(p) if !p.phase.is_empty() => p.phase.clone(),
         _ => attempt.state.clone(),
@@ -85,6 +90,23 @@ mod tests {
         assert_eq!(plain("t\u{202e}x"), "t\\u{202e}x");
         assert_eq!(plain("x\ny\tz\r\u{85}\u{2028}"), "x\\ny\\tz\\r\\u{85}\\u{2028}");
         assert_eq!(plain("käse 🧀"), "käse 🧀");
+    }
+
+    #[test]
+    fn progress_ends_with_the_attempt() {
+        let said = |done: u64, percent: u64, over: bool, end: Option<&str>| {
+            let at = over.then_some("2026-01-01T00:00:00Z");
+            let attempt = serde_json::json!({"number": 1, "tag": "t", "engine": "e", "launcher": "procedure",
+                "is_fenced": true, "state": if over { "over" } else { "holding" }, "is_revoked": false, "term": 1,
+                "expected": "requested", "intended_at": "2026-01-01T00:00:00Z", "n_kills": 0, "over_at": at,
+                "end": end,
+                "progress": {"phase": "runs", "tasks_done": done, "tasks_total": 45, "percent": percent}});
+            progress(&serde_json::from_value(attempt).unwrap())
+        };
+        assert_eq!(said(1, 0, false, None), "1/45 tasks");
+        assert_eq!(said(42, 93, false, None), "93% (42/45 tasks)");
+        assert_eq!(said(42, 93, true, Some("completed")), "100%");
+        assert_eq!(said(42, 93, true, Some("failed")), "-");
     }
 
     #[test]

@@ -87,6 +87,8 @@ macro_rules! store_suite {
                 instant_changes_the_key,
                 instance_of_an_unknown_table_is_refused,
                 key_is_kept_for_life,
+                second_live_attempt_is_refused,
+                unreadable_row_keeps_the_slot,
                 removed_instance_leaves_a_tombstone,
                 removing_with_a_live_attempt_is_refused,
                 removing_a_stale_version_is_refused,

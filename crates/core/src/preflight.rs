@@ -168,7 +168,7 @@ pub async fn check_on(
     }
     let mut sign = None;
     let mut sign_stood = None;
-    if let Some(plan) = unexplained(instance, &table.sight) {
+    if let Some(plan) = asked_for_a_sign(instance, &table.sight) {
         sign = timelines.sign_of_life(path, &plan.instant).await?;
         sign_stood = moment
             .signs
@@ -191,16 +191,17 @@ pub async fn check_on(
     }))
 }
 
-/// The plan that somebody else may be at work on: the instance's own, or for a clean any that is not its own, since one call
-/// executes all of them.
-fn unexplained<'a>(instance: &Instance, sight: &'a Sight) -> Option<&'a PlanSeen> {
+/// The plan that somebody else may be at work on: the instance's own, or for a clean first any that is not its own, since one
+/// call executes all of them. One that our own attempts began too: somebody may have begun it anew since.
+fn asked_for_a_sign<'a>(instance: &Instance, sight: &'a Sight) -> Option<&'a PlanSeen> {
     let action = instance.key.action;
     let own = instance.key.instant.as_ref();
     let is_explained = |plan: &PlanSeen| explains(instance, &plan.instant);
     if action == Action::Clean {
-        return sight.pending.iter().find(|plan| plan.action == action && !is_explained(plan));
+        let mut cleans = sight.pending.iter().filter(|plan| plan.action == action);
+        return cleans.clone().find(|plan| !is_explained(plan)).or_else(|| cleans.next());
     }
-    sight.pending(action, own?).filter(|plan| plan.is_inflight && !is_explained(plan))
+    sight.pending(action, own?).filter(|plan| plan.is_inflight)
 }
 
 /// Looks at the table now and checks the instance.
@@ -259,15 +260,15 @@ mod tests {
             commits: Vec::new(),
             upheaval: None,
         };
-        unexplained(&instance, &sight).map(|plan| plan.instant.to_string())
+        asked_for_a_sign(&instance, &sight).map(|plan| plan.instant.to_string())
     }
 
     #[test]
-    fn only_a_foreign_inflight_is_asked_for_a_sign_of_life() {
+    fn only_an_inflight_is_asked_for_a_sign_of_life() {
         let compaction =
             |has_called, is_inflight| asked_for(Action::Compaction, Some(OWN), has_called, is_inflight);
         assert_eq!(compaction(false, false), None);
-        assert_eq!(compaction(true, true), None);
+        assert_eq!(compaction(true, true).as_deref(), Some(OWN));
         assert_eq!(compaction(false, true).as_deref(), Some(OWN));
     }
 

@@ -204,6 +204,8 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - an instant given to an instance without one changes its key in the same transaction
     /// - an instance of an unknown table is refused with `NotFound`
     /// - an instance keeps its table, its action and the instant that it has
+    /// - a second live attempt on a table is refused with `Conflict`
+    /// - a live row that cannot be read keeps the slot of its table
     async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error>;
 
     /// Lists instances, newest first. A page of a filtered list may be short, even empty, and still have a

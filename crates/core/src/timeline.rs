@@ -104,6 +104,11 @@ pub enum Overtaken {
 /// Reads tables. Every call is bounded in time and bytes.
 #[async_trait]
 pub trait TimelineSource: Debug + Send + Sync + 'static {
+    /// Tells whether tables under paths of this scheme, such as `file` or `s3`, can be read at all.
+    fn reads(&self, _scheme: &str) -> bool {
+        true
+    }
+
     /// Looks at a table now. An unchanged table costs one list call.
     async fn look(&self, path: &BasePath) -> Result<Arc<Sight>, Error>;
 

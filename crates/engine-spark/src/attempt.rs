@@ -7,8 +7,8 @@
 //! | `claim.json` | whoever comes first | the wrapper: "I run it"; the engine: "nobody ever will". Made whole and only once |
 //! | `jvm.json` | the driver's process, before it becomes the driver | its pid and start time |
 //! | `exit.json` | wrapper | how the driver ended, and whether anything of it was left then |
-//! | `over` | a person | empty: "no process of it lives", where TMS cannot see that itself |
-//! | `output.log`, `output.log.1` | wrapper | the newest output of the driver |
+//! | `over` | a person | empty: "no process of it lives", where TMS cannot see that itself; where it sees what a driver left behind, that is ended at once |
+//! | `output.log`, `output.log.1` | wrapper | the newest output of the driver; the engine adds what it did to what a driver left behind |
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -23,6 +23,7 @@ use tms_core::model::id::Tag;
 
 use crate::place::Place;
 use crate::proc::ProcessMark;
+use crate::survey::LOCK_FILE;
 
 /// Longest small file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -210,7 +211,7 @@ impl AttemptFolder {
     }
 
     fn alive(&self) -> PathBuf {
-        self.path.join("alive")
+        self.path.join(LOCK_FILE)
     }
 
     /// Stores the plan.

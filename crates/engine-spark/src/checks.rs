@@ -47,25 +47,35 @@ struct Answer {
     version: Result<u32, String>,
 }
 
-/// What files alone tell of this machine; looking may block.
+/// What files alone tell of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// The Java that spark-submit will take.
-    java: PathBuf,
+    /// The Java that spark-submit will take; `None` when it is among what is missing.
+    java: Option<PathBuf>,
     /// Lowest major version that this Spark runs on.
     java_least: u32,
+    /// All that is missing for any job at all, each with the key to set.
+    lacks: Vec<String>,
 }
 
-/// Tells what is missing for any job at all, as far as files tell it.
-///
-/// # Errors
-/// What, and which key to set.
-pub fn look(config: &SparkConfig) -> Result<Machine, NotReady> {
-    check_files(config).map_err(not_ready)?;
-    let java = java_program(config).map_err(not_ready)?;
+/// Tells what this machine has for any job at all, as far as files tell it; looking may block.
+#[must_use]
+pub fn look(config: &SparkConfig) -> Machine {
+    let mut lacks = file_lacks(config);
+    let java = java_program(config).map_err(|lack| lacks.push(lack)).ok();
     // Spark 4 needs 17, by its documentation.
     let java_least = if spark_version(config).is_some_and(|v| v.spark >= 4) { 17 } else { 8 };
-    Ok(Machine { java, java_least })
+    Machine { java, java_least, lacks }
+}
+
+/// Says all that is missing in one answer, under the first reason.
+///
+/// # Errors
+/// There is something.
+pub fn all_in_one(lacks: Vec<NotReady>) -> Result<(), NotReady> {
+    let Some(reason) = lacks.first().map(|lack| lack.reason) else { return Ok(()) };
+    let details: Vec<String> = lacks.into_iter().map(|lack| lack.detail).collect();
+    Err(NotReady { reason, detail: details.join("; ") })
 }
 
 /// Tells what is missing for such a job on tables of one version.
@@ -88,12 +98,11 @@ pub fn check_bundle(config: &SparkConfig, need: JobNeed) -> Result<(), NotReady>
     check_bundle_file(config, version, path)
 }
 
-/// Tells whether each configured bundle can be used, whatever tables there are.
-///
-/// # Errors
-/// What is wrong with the first that cannot, and which key to set.
-pub fn check_bundles(config: &SparkConfig) -> Result<(), NotReady> {
-    config.bundles.iter().try_for_each(|(version, path)| check_bundle_file(config, *version, path))
+/// Tells what is wrong with each configured bundle that cannot be used, whatever tables there are, and which key to set.
+#[must_use]
+pub fn bundle_lacks(config: &SparkConfig) -> Vec<NotReady> {
+    let all = config.bundles.iter();
+    all.filter_map(|(version, path)| check_bundle_file(config, *version, path).err()).collect()
 }
 
 fn check_bundle_file(config: &SparkConfig, version: u32, path: &Path) -> Result<(), NotReady> {
@@ -129,38 +138,40 @@ fn not_ready(detail: String) -> NotReady {
     NotReady { reason: ParkReason::NoEngine, detail }
 }
 
-fn check_files(config: &SparkConfig) -> Result<(), String> {
-    Place::here()
-        .map_err(|e| format!("/proc cannot be read, so no job could be told dead from alive: {e}"))?;
-    if let Some(fault) = config.faults().first() {
-        return Err(format!("{}: {}; allowed: {}", fault.key, fault.problem, fault.allowed));
+fn file_lacks(config: &SparkConfig) -> Vec<String> {
+    let mut lacks = Vec::new();
+    if let Err(e) = Place::here() {
+        lacks.push(format!("/proc cannot be read, so no job could be told dead from alive: {e}"));
     }
+    let faults = config.faults().into_iter();
+    lacks.extend(faults.map(|f| format!("{}: {}; allowed: {}", f.key, f.problem, f.allowed)));
+    lacks.extend(spark_lack(config));
+    lacks.extend(check_jar(&config.job_jar, &config.key("job_jar")).err());
+    if config.bundles.is_empty() {
+        let key = config.key("bundles");
+        lacks.push(format!("no Hudi bundle is configured: set {key}.6, .8 or .9 to a hudi-spark bundle jar"));
+    }
+    if !std::fs::metadata(&config.folder).is_ok_and(|folder| folder.is_dir()) {
+        let folder = config.folder.display();
+        lacks.push(format!("the folder of attempts {folder} is missing: look at store.path"));
+    }
+    lacks
+}
+
+fn spark_lack(config: &SparkConfig) -> Option<String> {
     let key = config.key("spark_home");
     let Some(home) = &config.spark_home else {
-        return Err(format!(
+        return Some(format!(
             "no Spark is configured: set {key} (or SPARK_HOME) to the folder of a Spark installation"
         ));
     };
     let submit = home.join("bin/spark-submit");
-    if !is_program(&submit) {
-        return Err(format!(
+    (!is_program(&submit)).then(|| {
+        format!(
             "{} is missing or cannot be run: set {key} to the folder of a Spark installation",
             submit.display()
-        ));
-    }
-    check_jar(&config.job_jar, &config.key("job_jar"))?;
-    if config.bundles.is_empty() {
-        let key = config.key("bundles");
-        return Err(format!(
-            "no Hudi bundle is configured: set {key}.6, .8 or .9 to a hudi-spark bundle jar"
-        ));
-    }
-    match std::fs::metadata(&config.folder) {
-        Ok(folder) if folder.is_dir() => Ok(()),
-        _ => {
-            Err(format!("the folder of attempts {} is missing: look at store.path", config.folder.display()))
-        }
-    }
+        )
+    })
 }
 
 fn check_jar(path: &Path, key: &str) -> Result<(), String> {
@@ -196,22 +207,29 @@ fn java_program(config: &SparkConfig) -> Result<PathBuf, String> {
 }
 
 impl JavaAnswers {
-    /// Tells whether the Java of this machine can be used.
+    /// Tells whether this machine has what any job needs: what its files told, and a Java of a fit version.
     ///
     /// # Errors
-    /// What is wrong, and which key to set.
+    /// All that is missing, and which keys to set.
     pub async fn check(
         &self,
         config: &SparkConfig,
-        machine: &Machine,
+        machine: Machine,
         clock: &dyn Clock,
     ) -> Result<(), NotReady> {
-        let version = self.version(config, &machine.java, clock).await.map_err(not_ready)?;
-        if version >= machine.java_least {
-            return Ok(());
+        let Machine { java, java_least: least, mut lacks } = machine;
+        if let Some(program) = java {
+            match self.version(config, &program, clock).await {
+                Ok(version) if version >= least => {}
+                Ok(version) => lacks.push(format!(
+                    "{} is Java {version}, and Spark needs {least} or later: set {}",
+                    program.display(),
+                    config.key("java_home")
+                )),
+                Err(lack) => lacks.push(lack),
+            }
         }
-        let (program, least, key) = (machine.java.display(), machine.java_least, config.key("java_home"));
-        Err(not_ready(format!("{program} is Java {version}, and Spark needs {least} or later: set {key}")))
+        all_in_one(lacks.into_iter().map(not_ready).collect())
     }
 
     async fn version(&self, config: &SparkConfig, program: &Path, clock: &dyn Clock) -> Result<u32, String> {

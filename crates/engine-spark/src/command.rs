@@ -10,6 +10,7 @@ use tms_core::engine::{Job, NotReady};
 use tms_core::model::instance::ParkReason;
 
 use crate::config::SparkConfig;
+use crate::survey::TAG_VARIABLE;
 
 /// Class of the job, in the job jar.
 pub const JOB_CLASS: &str = "io.tms.job.TmsSparkJob";
@@ -173,7 +174,7 @@ fn has_utf8_locale(environment: &BTreeMap<OsString, OsString>) -> bool {
 pub fn job_environment(job: &Job) -> [(&'static str, SecretString); 3] {
     [
         ("TMS_JOB_URL", SecretString::from(job.url.clone())),
-        ("TMS_JOB_TAG", SecretString::from(job.tag.to_string())),
+        (TAG_VARIABLE, SecretString::from(job.tag.to_string())),
         ("TMS_JOB_TOKEN", SecretString::from(job.token.expose_secret().to_owned())),
     ]
 }

@@ -41,6 +41,9 @@ pub struct SparkConfig {
     /// Time after the end of a job during which it counts as able to write. Zero in local mode, where driver and
     /// workers are one process.
     pub settle: Duration,
+    /// Time after a driver's recorded end after which what it left behind is asked to end, and as much again until it is
+    /// killed; the settle time comes on top. A JVM that runs the job is a driver, and is left alone.
+    pub leftover_wait: Duration,
     /// Folder of the attempts' folders.
     pub folder: PathBuf,
     /// Most bytes that are kept of a job's output; the newest ones are.
@@ -70,6 +73,7 @@ impl SparkConfig {
             run_timeout: Duration::from_secs(24 * 3600),
             heartbeat_silence: Duration::from_secs(60),
             settle: Duration::ZERO,
+            leftover_wait: Duration::from_secs(30),
             folder,
             log_bytes_max: 16 * 1024 * 1024,
             attempts_kept: 1_000,
@@ -196,13 +200,32 @@ fn conf_problem(key: &str, value: &str) -> Option<String> {
     if OWN_CONF.contains(&key) {
         return Some("TMS sets it itself".to_owned());
     }
-    let lower = key.to_ascii_lowercase();
-    if SECRET_WORDS.iter().any(|word| lower.contains(word)) {
+    if is_secret(key) {
         return Some(
             "it looks like a secret, and would stand on a command line: use spark-defaults.conf".to_owned(),
         );
     }
+    if let Some(property) = java_properties(value).into_iter().find(|property| is_secret(property)) {
+        return Some(format!(
+            "the value sets the Java property {property}, which looks like a secret, and would stand on a command line: take \
+             it out, and set what it is for in spark-defaults.conf (a property of Hadoop as spark.hadoop.<property>) or in \
+             Hadoop's core-site.xml"
+        ));
+    }
     value.chars().any(char::is_control).then(|| "the value holds a control character".to_owned())
+}
+
+fn is_secret(key: &str) -> bool {
+    let lower = key.to_ascii_lowercase();
+    SECRET_WORDS.iter().any(|word| lower.contains(word))
+}
+
+/// Returns the names, never the values, of the properties that Java options set: `-Dname=value`. Spark takes quotes and
+/// backslashes away as a shell does.
+fn java_properties(value: &str) -> Vec<String> {
+    let plain: String = value.chars().filter(|c| !"\"'\\".contains(*c)).collect();
+    let options = plain.split_whitespace().filter_map(|option| option.strip_prefix("-D"));
+    options.map(|option| option.split('=').next().unwrap_or_default().to_owned()).collect()
 }
 
 /// Names that a job's process may inherit. Nothing else is passed on, so that no secret of the server reaches a job.
@@ -298,6 +321,29 @@ mod tests {
                 "engines.default.run_timeout",
             ]
         );
+    }
+
+    #[test]
+    fn a_secret_among_java_options_is_refused_and_not_repeated() {
+        let key = "spark.driver.extraJavaOptions";
+        let faults = |value: &str| {
+            SparkConfig { conf: [(key.to_owned(), value.to_owned())].into(), ..config() }.faults()
+        };
+        for value in [
+            "-Dfs.s3a.secret.key=HIDDEN",
+            "-Xss4m -Da=b -Dfs.s3a.ACCESS.key=HIDDEN",
+            "\"-Djavax.net.ssl.trustStorePassword=HIDDEN\"",
+            "-D'fs.s3a.sec'ret.key=HIDDEN",
+        ] {
+            let faults = faults(value);
+            assert_eq!(faults.len(), 1, "{value}");
+            assert_eq!(faults[0].key, format!("engines.default.conf.{key}"));
+            assert!(faults[0].problem.contains("spark-defaults.conf"), "{}", faults[0].problem);
+            assert!(!faults[0].problem.contains("HIDDEN"), "{}", faults[0].problem);
+        }
+        for value in ["-Xss4m -Duser.timezone=UTC", "-Da=secret", "secret", "-XX:+UseG1GC", ""] {
+            assert_eq!(faults(value), [], "{value}");
+        }
     }
 
     #[test]

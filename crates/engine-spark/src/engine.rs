@@ -5,6 +5,8 @@
 //! folder was never started and is not going to be; and a folder that no wrapper has claimed is claimed by the engine
 //! on the spot, which no wrapper can undo.
 
+mod lookup;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,15 +25,14 @@ use tms_core::{Error, ErrorKind};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, ChildStdout};
 
-use crate::attempt::{AttemptFolder, Claim, LockSeen, Plan, WrapperClaim};
-use crate::checks::{self, JavaAnswers};
+use crate::attempt::{AttemptFolder, Claim, Plan};
+use crate::checks::{self, JavaAnswers, Machine};
 use crate::command::{self, CommandLine};
 use crate::config::SparkConfig;
 use crate::logs;
-use crate::place::Place;
-use crate::proc::{self, Processes};
 use crate::process::{self, Whom};
-use crate::status::{self, Handle, Life, Seen};
+use crate::status::Handle;
+use crate::sweep::Sweep;
 
 /// Kind of this engine.
 pub const KIND: &str = "spark-submit";
@@ -40,8 +41,10 @@ pub const KIND: &str = "spark-submit";
 const HANDLE_BYTES_MAX: u64 = 4_096;
 /// How long a killed driver's wrapper may take to store the end, before it is killed too.
 const WRAPPER_LAST_WORD_MAX: Duration = Duration::from_secs(3);
-/// How often that is looked at.
-const WRAPPER_LOOK_EVERY: Duration = Duration::from_millis(25);
+/// How long the kernel may take to let killed processes go, before those that are left are named.
+const KILLED_GONE_MAX: Duration = Duration::from_secs(2);
+/// How often these are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(25);
 /// Most folders of ended attempts that one submission removes.
 const PRUNED_AT_ONCE_MAX: usize = 16;
 /// Most folders of attempts that are counted.
@@ -58,6 +61,7 @@ struct Inner {
     config: SparkConfig,
     clock: Arc<dyn Clock>,
     java: JavaAnswers,
+    sweep: Sweep,
     /// Tags whose submission is under way in this process; absence proves nothing for them.
     in_flight: Mutex<BTreeSet<Tag>>,
 }
@@ -102,7 +106,8 @@ impl SparkSubmit {
         // A wrapper works in another folder: its path must not be a relative one.
         config.folder = made.map_err(|e| io_error("make the folder of attempts", &config.folder, e))?;
         let (java, in_flight) = (JavaAnswers::default(), Mutex::new(BTreeSet::new()));
-        Ok(Self { inner: Arc::new(Inner { config, clock, java, in_flight }) })
+        let sweep = Sweep::default();
+        Ok(Self { inner: Arc::new(Inner { config, clock, java, sweep, in_flight }) })
     }
 
     /// Enters a submission; `None` when one of the same tag is under way.
@@ -219,126 +224,6 @@ impl Inner {
         folder.read_claim()?.ok_or_else(|| std::io::Error::other("the claim of the attempt came and went"))
     }
 
-    fn look(&self, job: &JobRef, here: &Place, processes: &Processes) -> Found {
-        let unseen = |state| Found { state, handle: None };
-        if self.is_in_flight(&job.tag) {
-            let what = "the submission, which is under way".to_owned();
-            return unseen(JobState::Absent { is_proof: false, what });
-        }
-        let folder = AttemptFolder::of(&self.config.folder, &job.tag);
-        let found = match folder.exists() {
-            Ok(true) => self.look_into(&folder, job, here, processes),
-            Ok(false) => without_folder(&folder, job, here, processes),
-            Err(e) => Err(e),
-        };
-        found.unwrap_or_else(|e| {
-            unseen(JobState::Unreachable {
-                reason: format!("cannot look into {}: {e}", folder.path().display()),
-            })
-        })
-    }
-
-    fn look_into(
-        &self,
-        folder: &AttemptFolder,
-        job: &JobRef,
-        here: &Place,
-        processes: &Processes,
-    ) -> std::io::Result<Found> {
-        let claim = match self.decided(folder)? {
-            Claim::Wrapper(claim) => claim,
-            // It was started: somebody made its folder anew, and an empty one is no proof against that.
-            Claim::Abandoned { .. } if recorded(job).is_some() => {
-                return without_folder(folder, job, here, processes);
-            }
-            Claim::Abandoned { why } => {
-                let what = format!("the claim of {}: {why}", folder.path().display());
-                return Ok(Found { state: JobState::Absent { is_proof: true, what }, handle: None });
-            }
-        };
-        let jvm = folder.read_jvm()?;
-        let ours = Handle::of(&claim, jvm);
-        let handle = Some(ours.text());
-        if claim.tag != job.tag {
-            let what = format!("the folder of this tag belongs to {}", claim.tag);
-            return Ok(Found { state: JobState::Other { what }, handle });
-        }
-        if let Some(wanted) = &job.handle
-            && !Handle::parse(wanted).is_some_and(|wanted| wanted.is_same(&ours))
-        {
-            let what = format!("session {} of boot {} has the tag", ours.session, ours.place.boot);
-            return Ok(Found { state: JobState::Other { what }, handle });
-        }
-        let is_ours = process::is_of(&job.tag);
-        let (lock, is_said_over) = (folder.look_at_lock()?, folder.is_said_over()?);
-        let seen = Seen { here, lock, processes, is_ours: &is_ours, is_said_over };
-        // Read after the look at the processes: the wrapper stores it before it is gone.
-        let exit = folder.read_exit()?;
-        let life = with_way_out(status::life(&claim, jvm, exit.as_ref(), &seen), folder);
-        Ok(Found { state: status::state(&life, exit.as_ref()), handle })
-    }
-
-    /// Looks up all of them with one scan of the processes.
-    fn look_at(&self, jobs: &[JobRef]) -> Vec<Found> {
-        let scanned = Place::here().and_then(|here| Ok((here, proc::scan()?)));
-        match scanned {
-            Ok((here, processes)) => jobs.iter().map(|job| self.look(job, &here, &processes)).collect(),
-            Err(e) => {
-                let state = JobState::Unreachable { reason: format!("cannot list the processes: {e}") };
-                jobs.iter().map(|_| Found { state: state.clone(), handle: None }).collect()
-            }
-        }
-    }
-
-    /// Returns the claim of a job that may be signalled; `None` when there is nothing to signal.
-    fn target(&self, job: &JobRef) -> Result<Option<(AttemptFolder, WrapperClaim)>, Error> {
-        let folder = AttemptFolder::of(&self.config.folder, &job.tag);
-        let fail = |e| io_error("look up a job", folder.path(), e);
-        if !folder.exists().map_err(fail)? {
-            return Ok(None);
-        }
-        let Claim::Wrapper(claim) = self.decided(&folder).map_err(fail)? else { return Ok(None) };
-        let ours = Handle::of(&claim, None);
-        let is_same =
-            job.handle.as_deref().is_none_or(|h| Handle::parse(h).is_some_and(|h| h.is_same(&ours)));
-        if claim.tag != job.tag || !is_same {
-            return Err(Error::new(ErrorKind::Conflict, "cancel a job")
-                .with("tag", &job.tag)
-                .hint("another job has this tag: nothing was signalled"));
-        }
-        let lock = folder.look_at_lock().map_err(fail)?;
-        let here = Place::here().map_err(fail)?;
-        let place = &claim.place;
-        let is_known_over = folder.is_said_over().map_err(fail)?
-            || folder.read_exit().map_err(fail)?.is_some_and(|exit| exit.left_nothing);
-        let may_live_elsewhere = match lock {
-            LockSeen::Held => true,
-            LockSeen::Free if place.is_same_boot(&here) => false,
-            _ if place.is_same_boot(&here) => !is_known_over,
-            _ => !is_known_over && !place.is_same_machine(&here),
-        };
-        let is_here = place.is_same_boot(&here) && place.pid_namespace == here.pid_namespace;
-        if !is_here && may_live_elsewhere {
-            return Err(Error::new(ErrorKind::Unsupported, "signal a job")
-                .with("tag", &job.tag)
-                .with("machine", place.machine_name())
-                .with("namespace", &place.pid_namespace)
-                .with("session", claim.session)
-                .hint("it was started on another machine or in another container: end its session there"));
-        }
-        Ok(Some((folder, claim)))
-    }
-
-    fn signal(
-        &self,
-        job: &JobRef,
-        signal: impl FnOnce(&AttemptFolder, &WrapperClaim) -> std::io::Result<()>,
-    ) -> Result<bool, Error> {
-        let Some((folder, claim)) = self.target(job)? else { return Ok(false) };
-        signal(&folder, &claim).map_err(|e| io_error("signal a job", folder.path(), e))?;
-        Ok(true)
-    }
-
     /// Removes folders of attempts that are proven to be over, oldest first, down to the number that is kept.
     fn prune(&self) {
         let Ok(entries) = std::fs::read_dir(&self.config.folder) else { return };
@@ -366,54 +251,6 @@ impl Inner {
             }
         }
     }
-}
-
-/// The identity that was stored for a job, when it is one of ours.
-fn recorded(job: &JobRef) -> Option<Handle> {
-    Handle::parse(job.handle.as_deref()?)
-}
-
-/// Adds what a person can do where only a person can.
-fn with_way_out(life: Life, folder: &AttemptFolder) -> Life {
-    match life {
-        Life::Unknown(why) => Life::Unknown(format!(
-            "{why}; make sure that no process of that session is left there, then make the empty file {}",
-            folder.over().display()
-        )),
-        known => known,
-    }
-}
-
-/// What can be said of a job whose folder is not there, or holds nothing of it.
-fn without_folder(
-    folder: &AttemptFolder,
-    job: &JobRef,
-    here: &Place,
-    processes: &Processes,
-) -> std::io::Result<Found> {
-    let Some(handle) = recorded(job) else {
-        let what = "the folder of attempts, which has none of this tag".to_owned();
-        return Ok(Found { state: JobState::Absent { is_proof: true, what }, handle: None });
-    };
-    // It ran: the handle alone tells where.
-    let jvm = handle.jvm;
-    let claim = WrapperClaim {
-        tag: job.tag.clone(),
-        place: handle.place,
-        session: handle.session,
-        wrapper: handle.wrapper,
-    };
-    let is_ours = process::is_of(&job.tag);
-    // A lock that lies there now is not the one that its processes hold.
-    let (lock, is_said_over) = (LockSeen::Missing, folder.is_said_over()?);
-    let seen = Seen { here, lock, processes, is_ours: &is_ours, is_said_over };
-    let state = match with_way_out(status::life(&claim, jvm, None, &seen), folder) {
-        Life::Dead(why) => {
-            JobState::Ended { how: format!("its folder was removed, and {why}"), is_settled: true }
-        }
-        life => status::state(&life, None),
-    };
-    Ok(Found { state, handle: job.handle.clone() })
 }
 
 #[async_trait]
@@ -454,10 +291,14 @@ impl Engine for SparkSubmit {
     }
 
     async fn health(&self) -> Result<(), NotReady> {
-        self.machine().await?;
         let inner = self.inner.clone();
-        let checked = blocking(move || Ok(checks::check_bundles(&inner.config))).await;
-        checked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))
+        let looked =
+            blocking(move || Ok((checks::look(&inner.config), checks::bundle_lacks(&inner.config)))).await;
+        let (machine, bundles) =
+            looked.map_err(|e| NotReady { reason: ParkReason::NoEngine, detail: e.chain() })?;
+        let mut lacks: Vec<NotReady> = self.java(machine).await.err().into_iter().collect();
+        lacks.extend(bundles);
+        checks::all_in_one(lacks)
     }
 
     async fn submit(&self, job: &Job) -> SubmitOutcome {
@@ -468,10 +309,8 @@ impl Engine for SparkSubmit {
     }
 
     async fn was_driver(&self, job: &JobRef, place: &DriverPlace) -> bool {
-        let (inner, tag, pid) = (self.inner.clone(), job.tag.clone(), place.pid);
-        let known =
-            blocking(move || Ok(AttemptFolder::of(&inner.config.folder, &tag).read_jvm().ok().flatten()));
-        known.await.is_ok_and(|jvm| jvm.is_some_and(|jvm| jvm.pid == pid))
+        let (inner, job, place) = (self.inner.clone(), job.clone(), place.clone());
+        blocking(move || Ok(inner.was_driver(&job, &place))).await.unwrap_or(false)
     }
 
     async fn find(&self, tag: &Tag, handle: Option<&str>) -> Found {
@@ -497,26 +336,24 @@ impl Engine for SparkSubmit {
     }
 
     async fn cancel(&self, job: &JobRef, force: Force) -> Result<(), Error> {
-        let (inner, job) = (self.inner.clone(), job.clone());
+        let (inner, target) = (self.inner.clone(), job.clone());
         if force == Force::Gentle {
             return blocking(move || {
-                inner
-                    .signal(&job, |folder, claim| process::terminate(claim, folder.read_jvm()?).map(drop))
-                    .map(drop)
+                inner.signal(&target, |claim, jvm| process::terminate(claim, jvm).map(drop)).map(drop)
             })
             .await;
         }
-        let (first, target) = (inner.clone(), job.clone());
-        let killed =
-            move || first.signal(&target, |f, claim| process::kill(claim, f.read_jvm()?, Whom::Driver));
+        let killed = move || inner.signal(&target, |claim, jvm| process::kill(claim, jvm, Whom::Driver));
         if !blocking(killed).await? {
             return Ok(());
         }
-        self.wait_for_last_word(&job).await;
-        blocking(move || {
-            inner.signal(&job, |f, claim| process::kill(claim, f.read_jvm()?, Whom::All)).map(drop)
-        })
-        .await
+        self.wait_for_end(job, WRAPPER_LAST_WORD_MAX).await;
+        let (inner, target) = (self.inner.clone(), job.clone());
+        blocking(move || inner.signal(&target, |claim, jvm| process::kill(claim, jvm, Whom::All)).map(drop))
+            .await?;
+        self.wait_for_end(job, KILLED_GONE_MAX).await;
+        let (inner, target) = (self.inner.clone(), job.clone());
+        blocking(move || inner.check_killed(&target)).await
     }
 
     async fn logs(&self, job: &JobRef, bytes_max: usize) -> Result<LogTail, Error> {
@@ -533,21 +370,26 @@ impl SparkSubmit {
     /// Tells what is missing for any job at all; a bundle counts for the tables of its version only.
     async fn machine(&self) -> Result<(), NotReady> {
         let inner = self.inner.clone();
-        let looked = blocking(move || Ok(checks::look(&inner.config))).await;
-        let machine =
-            looked.unwrap_or_else(|e| Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }))?;
-        self.inner.java.check(&self.inner.config, &machine, &*self.inner.clock).await
+        match blocking(move || Ok(checks::look(&inner.config))).await {
+            Ok(machine) => self.java(machine).await,
+            Err(e) => Err(NotReady { reason: ParkReason::NoEngine, detail: e.chain() }),
+        }
     }
 
-    /// Gives the wrapper of a killed driver time to store how it ended.
-    async fn wait_for_last_word(&self, job: &JobRef) {
+    /// Adds what Java itself tells to what its files told.
+    async fn java(&self, machine: Machine) -> Result<(), NotReady> {
+        self.inner.java.check(&self.inner.config, machine, &*self.inner.clock).await
+    }
+
+    /// Gives what was killed time to be gone: the wrapper of a killed driver stores how it ended.
+    async fn wait_for_end(&self, job: &JobRef, longest: Duration) {
         let ended = async {
-            while self.find(&job.tag, None).await.state == JobState::Running {
-                tokio::time::sleep(WRAPPER_LOOK_EVERY).await;
+            while self.find(&job.tag, job.handle.as_deref()).await.state == JobState::Running {
+                tokio::time::sleep(LOOK_EVERY).await;
             }
         };
         // Without the last word the end is told by the processes alone.
-        tokio::time::timeout(WRAPPER_LAST_WORD_MAX, ended).await.ok();
+        tokio::time::timeout(longest, ended).await.ok();
     }
 }
 

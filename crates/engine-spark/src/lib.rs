@@ -14,6 +14,8 @@ pub mod place;
 pub mod proc;
 pub mod process;
 pub mod status;
+pub mod survey;
+mod sweep;
 pub mod wrapper;
 
 pub use config::SparkConfig;

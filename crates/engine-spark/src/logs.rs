@@ -1,7 +1,7 @@
 //! The end of a job's log, out of the two files that the wrapper keeps.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use tms_core::engine::LogTail;
@@ -28,6 +28,15 @@ pub fn tail(folder: &AttemptFolder, bytes_max: usize) -> io::Result<LogTail> {
     // What came before the older file was dropped while the job ran.
     let is_cut = !is_whole || !is_older_whole || has_older;
     Ok(LogTail { text, address: Some(current.display().to_string()), is_cut })
+}
+
+/// Adds a line of TMS to the log of an attempt whose wrapper is gone.
+///
+/// # Errors
+/// `NotFound` when there is no log.
+pub fn note(folder: &AttemptFolder, line: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(folder.logs().0)?;
+    file.write_all(format!("tms: {line}\n").as_bytes())
 }
 
 fn end_of(path: &Path, bytes_max: usize) -> io::Result<(Vec<u8>, bool)> {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,12 @@ use serde::{Deserialize, Serialize};
 const PROCESSES_MAX: usize = 1 << 22;
 /// Longest environment of a process that is searched, in bytes; the kernel allows 6 MiB for arguments and environment.
 const ENVIRONMENT_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Longest `fdinfo` that is read, in bytes.
+const FDINFO_BYTES_MAX: u64 = 64 * 1024;
+/// Most open files of one process that are looked at; the kernel's default limit.
+const OPEN_FILES_MAX: usize = 1 << 20;
+/// What the kernel adds to the path of a file that was removed.
+const GONE: &str = " (deleted)";
 
 /// One process for all time: a pid is used again, the pair of pid and start time is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -94,14 +101,73 @@ pub fn scan() -> io::Result<Processes> {
 /// Tells whether a process was started with this environment entry; `None` when that cannot be told.
 #[must_use]
 pub fn has_environment(pid: u32, entry: &str) -> Option<bool> {
-    let mut bytes = Vec::new();
-    let file = fs::File::open(format!("/proc/{pid}/environ")).ok()?;
-    file.take(ENVIRONMENT_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    if bytes.is_empty() {
-        // A process in the middle of an `exec` shows nothing.
-        return None;
+    Some(words(&read_some(pid, "environ", ENVIRONMENT_BYTES_MAX)?).any(|e| e == entry.as_bytes()))
+}
+
+/// Returns what a process was started with under this name; `None` when it has none or does not show it.
+#[must_use]
+pub fn environment_value(pid: u32, name: &str) -> Option<String> {
+    let bytes = read_some(pid, "environ", ENVIRONMENT_BYTES_MAX)?;
+    let value = words(&bytes).find_map(|e| e.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+    Some(String::from_utf8_lossy(value).into_owned())
+}
+
+/// Tells whether a word of a process's command line is this one; `None` when it shows no command line.
+#[must_use]
+pub fn has_word(pid: u32, word: &str) -> Option<bool> {
+    let line = read_some(pid, "cmdline", ENVIRONMENT_BYTES_MAX)?;
+    Some(words(&line).any(|w| w == word.as_bytes()))
+}
+
+/// Returns the name of the file that a process runs, without its folder; `None` when it does not show it, as at its end.
+#[must_use]
+pub fn program(pid: u32) -> Option<String> {
+    let path = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
+    let name = path.file_name()?.to_string_lossy();
+    Some(name.strip_suffix(GONE).unwrap_or(&name).to_owned())
+}
+
+/// Names a process for people, such as `process 4711 (sleep)`.
+#[must_use]
+pub fn name(pid: u32) -> String {
+    let known = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let known = String::from_utf8_lossy(&known);
+    let known: String = known.trim_end().chars().filter(|c| !c.is_control()).collect();
+    if known.is_empty() { format!("process {pid}") } else { format!("process {pid} ({known})") }
+}
+
+/// Returns the files that a process holds an exclusive lock on, by paths as the kernel knows them. Who inherited the open
+/// file holds the lock as well as who took it, and both show it (`fdinfo`, since Linux 4.1).
+#[must_use]
+pub fn locked_files(pid: u32, is_wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return Vec::new() };
+    let mut locked = Vec::new();
+    for entry in open.take(OPEN_FILES_MAX).filter_map(Result::ok) {
+        let Ok(path) = fs::read_link(entry.path()) else { continue };
+        let path = path.to_str().and_then(|p| p.strip_suffix(GONE)).map_or(path.clone(), PathBuf::from);
+        if is_wanted(&path) && has_exclusive_lock(pid, &entry.file_name().to_string_lossy()) {
+            locked.push(path);
+        }
     }
-    Some(bytes.split(|b| *b == 0).any(|e| e == entry.as_bytes()))
+    locked
+}
+
+fn has_exclusive_lock(pid: u32, number: &str) -> bool {
+    let told = read_some(pid, &format!("fdinfo/{number}"), FDINFO_BYTES_MAX).unwrap_or_default();
+    let told = String::from_utf8_lossy(&told);
+    told.lines().any(|line| line.starts_with("lock:") && line.contains("FLOCK") && line.contains("WRITE"))
+}
+
+/// Reads a file of a process; `None` when it cannot be read, or shows nothing as in the middle of an `exec`.
+fn read_some(pid: u32, what: &str, bytes_max: u64) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(format!("/proc/{pid}/{what}")).ok()?;
+    file.take(bytes_max).read_to_end(&mut bytes).ok()?;
+    (!bytes.is_empty()).then_some(bytes)
+}
+
+fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
+    bytes.split(|b| *b == 0)
 }
 
 #[cfg(test)]
@@ -127,6 +193,16 @@ mod tests {
         assert_eq!(scan().unwrap()[&me.pid].mark, me);
         assert_eq!(has_environment(me.pid, "TMS_NO_SUCH_VARIABLE=1"), Some(false));
         assert_eq!(look(u32::MAX).unwrap(), None);
+        let path = environment_value(me.pid, "PATH").unwrap();
+        assert_eq!(has_environment(me.pid, &format!("PATH={path}")), Some(true));
+        assert_eq!(environment_value(me.pid, "PAT"), None);
+        assert!(name(me.pid).starts_with(&format!("process {} (", me.pid)), "{}", name(me.pid));
+        assert_eq!(name(u32::MAX), format!("process {}", u32::MAX));
+        let first = std::env::args().next().unwrap();
+        assert_eq!(has_word(me.pid, &first), Some(true));
+        assert_eq!(has_word(me.pid, "TMS_NO_SUCH_WORD"), Some(false));
+        assert_eq!(has_word(u32::MAX, &first), None);
+        assert_eq!(Path::new(&first).file_name().unwrap().to_str(), program(me.pid).as_deref());
     }
 
     proptest! {

@@ -3,16 +3,26 @@
 //!
 //! | evidence | verdict | why |
 //! |---|---|---|
-//! | the lock is held | alive | the kernel takes it from the last process that inherited it, over a network too; a boot proves nothing against it |
-//! | the wrapper recorded that nothing was left | dead | it was there, and it starts nothing more |
+//! | a process of its session, or the recorded wrapper or driver in any session, is seen | alive | |
+//! | the wrapper recorded that nothing was left, and the lock is not held | dead | it was there, and it starts nothing more |
+//! | same boot, a process anywhere in sight was started with its tag | alive | a script may start the driver in another session, with every file closed |
+//! | same boot, a process in sight holds the lock | alive | it inherited it, whatever it was started with |
+//! | the lock is held, the processes are not shown here | alive | the kernel takes it from the last process that inherited it, over a network too; a boot proves nothing against it |
+//! | the lock is held, the processes are shown here | unknown, or dead when a person made the file `over` | nothing in sight holds it |
 //! | another boot of a machine that is proven to be the same | dead | no process outlives a boot |
-//! | same boot, the processes are shown here | what they show | a session without a living process has none for ever |
-//! | same boot, another pid namespace or user, the lock is free on a file system of this kernel | dead | such a lock is seen across containers, and every process of the attempt holds it twice: an old container that is gone can be told from one that lives when a new one starts on its volume |
+//! | same boot, the processes are shown here | dead | a session without a living process has none for ever, and nothing else carries the tag |
+//! | same boot, another pid namespace or user, the lock is free on a file system of this kernel, and the wrapper did not record that something was left | dead | such a lock is seen across containers, and every process of the attempt holds it twice: an old container that is gone can be told from one that lives when a new one starts on its volume |
 //! | a person made the file `over` | dead | for what follows |
-//! | anything else | unknown | another machine, or one that cannot be told from it; a container on a network file system or an overlay |
+//! | anything else | unknown | another machine, or one that cannot be told from it; a container on a network file system or an overlay; another container, for a driver that may have left its session |
+//!
+//! A process that does not show what it was started with, as of another user, is of the attempt only by its session, its
+//! recorded mark or its lock. What the third and the fourth row need is looked up for them only, once for all jobs of a
+//! poll: see [`crate::survey`].
 //!
 //! An exit record alone is no end: what was started may be a script that left the driver behind. How machines and
 //! namespaces are told apart: see [`crate::place`].
+
+use std::io;
 
 use serde::{Deserialize, Serialize};
 use tms_core::engine::JobState;
@@ -68,8 +78,8 @@ impl Handle {
 /// Whether an attempt lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Life {
-    /// A process of it may live.
-    Alive,
+    /// A process of it may live: those that are seen here, of which there may be more.
+    Alive(Vec<ProcessSeen>),
     /// None can: what proves it.
     Dead(&'static str),
     /// That cannot be told from here: where it ran. Never to be taken for death.
@@ -78,37 +88,69 @@ pub enum Life {
 
 /// Tells whether a process was started for this attempt; `None` = cannot be told.
 pub type IsOurs<'a> = &'a dyn Fn(u32) -> Option<bool>;
+/// Looks for living processes of the attempt by other means than their session.
+pub type LookFor<'a> = &'a dyn Fn() -> io::Result<Vec<ProcessSeen>>;
 
 /// Tells whether any process of the attempt lives. The table on top of this file, from its first row to its last.
-#[must_use]
+///
+/// # Errors
+/// A look failed; nothing is proven then.
 pub fn life(
     claim: &WrapperClaim,
     jvm: Option<ProcessMark>,
     exit: Option<&ExitRecord>,
     seen: &Seen<'_>,
-) -> Life {
-    if seen.lock == LockSeen::Held {
-        return Life::Alive;
+) -> io::Result<Life> {
+    let (place, here) = (&claim.place, seen.here);
+    let living = living_members(claim, jvm, here, seen.processes, seen.is_ours);
+    if !living.is_empty() {
+        return Ok(Life::Alive(living));
     }
-    if exit.is_some_and(|exit| exit.left_nothing) {
-        return Life::Dead("its wrapper saw that nothing of it was left");
+    let is_held = seen.lock == LockSeen::Held;
+    if !is_held && exit.is_some_and(|exit| exit.left_nothing) {
+        return Ok(Life::Dead("its wrapper saw that nothing of it was left"));
     }
+    if place.is_same_boot(here) {
+        let mut others = (seen.tagged)()?;
+        if others.is_empty() && is_held {
+            others = (seen.holders)()?;
+        }
+        if !others.is_empty() {
+            return Ok(Life::Alive(others));
+        }
+    }
+    Ok(match () {
+        () if is_held && !place.is_shown_to(here) => Life::Alive(Vec::new()),
+        () if is_held && !seen.is_said_over => Life::Unknown(format!(
+            "no process of its session {} is left, and its lock is held by one that is not shown here",
+            claim.session
+        )),
+        () if is_held => Life::Dead(SAID_OVER),
+        () => without_process(claim, exit, seen),
+    })
+}
+
+/// The rows for an attempt of which no process is seen, nor its lock.
+fn without_process(claim: &WrapperClaim, exit: Option<&ExitRecord>, seen: &Seen<'_>) -> Life {
     let (place, here) = (&claim.place, seen.here);
     if !place.is_same_boot(here) && place.is_same_machine(here) {
         return Life::Dead("the machine was booted since");
     }
     if place.is_shown_to(here) {
-        let is_alive = members(claim, jvm, seen.processes, seen.is_ours).iter().any(|p| !p.is_zombie);
-        return if is_alive { Life::Alive } else { Life::Dead("no process of its session is left") };
+        return Life::Dead("no process of it is left");
     }
-    if place.is_same_boot(here) && seen.lock == LockSeen::Free {
+    // What was left may have been a driver in a session of its own, with every file closed.
+    let has_left_some = exit.is_some_and(|exit| !exit.left_nothing);
+    if place.is_same_boot(here) && seen.lock == LockSeen::Free && !has_left_some {
         return Life::Dead("its lock is free");
     }
     if seen.is_said_over {
-        return Life::Dead("a person said that nothing of it lives");
+        return Life::Dead(SAID_OVER);
     }
     Life::Unknown(out_of_sight(claim, here))
 }
+
+const SAID_OVER: &str = "a person said that nothing of it lives";
 
 fn out_of_sight(claim: &WrapperClaim, here: &Place) -> String {
     let (place, session) = (&claim.place, claim.session);
@@ -138,6 +180,10 @@ pub struct Seen<'a> {
     pub processes: &'a Processes,
     /// Tells by other means whether a process is ours.
     pub is_ours: IsOurs<'a>,
+    /// Processes that were started with its tag.
+    pub tagged: LookFor<'a>,
+    /// Processes that hold its lock.
+    pub holders: LookFor<'a>,
     /// A person said that no process of it lives.
     pub is_said_over: bool,
 }
@@ -148,7 +194,24 @@ impl std::fmt::Debug for Seen<'_> {
     }
 }
 
-/// Returns the processes of the attempt's session, zombies included.
+/// Returns the living processes of the attempt's session, and those that were recorded, where its numbers mean anything.
+#[must_use]
+pub fn living_members(
+    claim: &WrapperClaim,
+    jvm: Option<ProcessMark>,
+    here: &Place,
+    processes: &Processes,
+    is_ours: IsOurs<'_>,
+) -> Vec<ProcessSeen> {
+    if !claim.place.is_same_boot(here) || claim.place.pid_namespace != here.pid_namespace {
+        return Vec::new();
+    }
+    let mut living = members(claim, jvm, processes, is_ours);
+    living.retain(|p| !p.is_zombie);
+    living
+}
+
+/// Returns the processes of the attempt's session, zombies included, and its recorded ones in whatever session.
 ///
 /// The kernel gives the number of a session to nobody else while a member lives, but afterwards it does: a session
 /// whose leader is another process than our wrapper is another session. Where the leader is gone, the driver's mark
@@ -161,12 +224,13 @@ pub fn members(
     is_ours: IsOurs<'_>,
 ) -> Vec<ProcessSeen> {
     let leader = processes.get(&claim.session).filter(|p| p.session == claim.session);
-    if leader.is_some_and(|p| p.mark != claim.wrapper) {
-        return Vec::new();
-    }
+    let is_another_session = leader.is_some_and(|p| p.mark != claim.wrapper);
     let is_member = |p: &&ProcessSeen| {
-        p.session == claim.session
-            && (leader.is_some() || Some(p.mark) == jvm || p.is_zombie || is_ours(p.mark.pid) != Some(false))
+        // A driver may make a session of its own.
+        let is_recorded = p.mark == claim.wrapper || Some(p.mark) == jvm;
+        let is_in_session = p.session == claim.session && !is_another_session;
+        is_recorded
+            || is_in_session && (leader.is_some() || p.is_zombie || is_ours(p.mark.pid) != Some(false))
     };
     processes.values().filter(is_member).copied().collect()
 }
@@ -176,7 +240,7 @@ pub fn members(
 pub fn state(life: &Life, exit: Option<&ExitRecord>) -> JobState {
     match (life, exit) {
         // What was started may have left the driver behind and ended, as a script does that does not `exec`.
-        (Life::Alive, _) => JobState::Running,
+        (Life::Alive(_), _) => JobState::Running,
         (Life::Unknown(why), _) => JobState::Unreachable { reason: why.clone() },
         (Life::Dead(_), Some(exit)) => JobState::Ended { how: exit_word(exit), is_settled: true },
         (Life::Dead(why), None) => {

@@ -98,11 +98,11 @@ impl Store {
         }
     }
 
-    /// Where the table really lies, when its path leads there by links.
-    pub(crate) async fn real_path(&self) -> Result<Option<String>, Error> {
-        let base = self.path("");
-        let folder = base.trim_end_matches('/');
-        self.ask("find out where the table really lies", self.listing.real_path(folder)).await
+    /// Where a folder of the table really lies, when its path leads there by links.
+    pub(crate) async fn real_path(&self, folder: &str) -> Result<Option<String>, Error> {
+        let path = self.path(folder);
+        let path = path.trim_end_matches('/');
+        self.ask("find out where the table really lies", self.listing.real_path(path)).await
     }
 
     pub(crate) async fn head(&self, file: &str, operation: &'static str) -> Result<Option<Entry>, Error> {

@@ -188,7 +188,11 @@ impl HudiTable {
     /// # Errors
     /// When the store does not say.
     pub async fn real_path(&self) -> Result<Option<String>, Error> {
-        self.store.real_path().await
+        match self.store.real_path("").await? {
+            Some(real) => Ok(Some(real)),
+            // A table with the timeline of another one is that other one.
+            None => self.store.real_path(".hoodie").await,
+        }
     }
 
     /// Requested times of the writes under way (`commit`, `deltacommit`, and a `replacecommit` that is a write) that

@@ -5,6 +5,7 @@ pub mod engines;
 pub mod error;
 pub mod health;
 pub mod instances;
+pub mod job_gate;
 pub mod jobs;
 pub mod nodes;
 pub mod queues;
@@ -12,6 +13,7 @@ pub mod state;
 pub mod tables;
 pub mod writers;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -103,10 +105,38 @@ pub fn openapi_json() -> String {
     let (_, health) = health().split_for_parts();
     api.merge(health);
     api.info.version = env!("CARGO_PKG_VERSION").to_owned();
-    let sorted = serde_json::to_value(&api).map(sorted).and_then(|v| serde_json::to_string_pretty(&v));
+    let sorted = serde_json::to_value(&api)
+        .map(|mut whole| {
+            bound_integers(&mut whole);
+            sorted(whole)
+        })
+        .and_then(|v| serde_json::to_string_pretty(&v));
     let mut text = sorted.unwrap_or_default();
     text.push('\n');
     text
+}
+
+/// Gives every whole number its limits: a client holds it as 32 or 64 bits with sign, and must not guess which.
+fn bound_integers(part: &mut Value) {
+    match part {
+        Value::Object(entries) => {
+            let is_integer = |kind: &Value| {
+                kind == "integer" || kind.as_array().is_some_and(|k| k.iter().any(|k| k == "integer"))
+            };
+            if entries.get("type").is_some_and(is_integer) {
+                let format = entries.entry("format").or_insert_with(|| "int64".into());
+                let (low, high) = match format.as_str() {
+                    Some("int32") => (i64::from(i32::MIN), i64::from(i32::MAX)),
+                    _ => (i64::MIN, i64::MAX),
+                };
+                entries.entry("minimum").or_insert_with(|| low.into());
+                entries.entry("maximum").or_insert_with(|| high.into());
+            }
+            entries.values_mut().for_each(bound_integers);
+        }
+        Value::Array(items) => items.iter_mut().for_each(bound_integers),
+        _ => {}
+    }
 }
 
 /// Puts keys in order, so that the text does not depend on how the JSON library was built.
@@ -137,7 +167,7 @@ pub fn router(app: App) -> Router {
         .layer(DefaultBodyLimit::max(API_BODY_BYTES_MAX));
     let bounded = with_token
         .merge(health)
-        .merge(jobs::routes())
+        .merge(jobs::routes(app.clone()))
         .layer(TimeoutLayer::with_status_code(StatusCode::SERVICE_UNAVAILABLE, API_TIME_MAX));
     // Writers' routes bound their own time, since a long body is no fault of theirs.
     bounded
@@ -210,6 +240,15 @@ list!(
     NodeList,
     dto::other::NodeDto
 );
+
+/// Returns a path without scheme with one slash at its start. With two, Hadoop would take the first folder for a host, and
+/// nobody who writes `//lake/t` means that.
+fn one_slash(path: &str) -> Cow<'_, str> {
+    match path.strip_prefix("//") {
+        Some(rest) => format!("/{}", rest.trim_start_matches('/')).into(),
+        None => path.into(),
+    }
+}
 
 /// Items of a page when the caller names no number.
 pub const LIMIT_DEFAULT: usize = 100;

@@ -59,12 +59,12 @@ pub enum AssemblyError {
     #[error("`{0}` is no name of an engine")]
     EngineName(String),
     /// A folder cannot be used.
-    #[error("cannot use the folder {folder}: {source}")]
+    #[error("cannot use the folder {folder}: {reason}")]
     Folder {
         /// Folder.
         folder: PathBuf,
-        /// Why.
-        source: std::io::Error,
+        /// Why. No source: the text has it, and a chain of causes would say it again.
+        reason: std::io::Error,
     },
     /// A backend did not start.
     #[error("{}", told(.0))]
@@ -101,7 +101,7 @@ pub async fn backends(config: &Config, clock: &Arc<dyn Clock>) -> Result<Backend
 
 /// Jobs run elsewhere, so a relative path would mean another folder there.
 fn absolute(path: &Path) -> Result<PathBuf, AssemblyError> {
-    let failed = |source| AssemblyError::Folder { folder: path.to_owned(), source };
+    let failed = |reason| AssemblyError::Folder { folder: path.to_owned(), reason };
     let folder = std::path::absolute(path).map_err(failed)?;
     std::fs::create_dir_all(&folder).map_err(failed)?;
     Ok(folder)

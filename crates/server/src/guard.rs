@@ -89,10 +89,14 @@ impl Guard {
                 }
             }
         }
-        Err(Problem::new(401, "denied", "the writer's key is missing or wrong").hint(
+        let file = match self.callback_key {
+            Some(_) => "server.callback_key_file",
+            None => "server.token_file",
+        };
+        Err(Problem::new(401, "denied", "the writer's key is missing or wrong").hint(format!(
             "set hoodie.write.commit.callback.http.api.key of the writer (or ?token= of the client's URI) to what \
-             stands in server.callback_key_file",
-        ))
+             stands in {file}"
+        )))
     }
 }
 

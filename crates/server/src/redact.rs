@@ -78,17 +78,21 @@ pub fn is_secret_key(key: &str) -> bool {
 #[must_use]
 pub fn options(options: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let shown = |(key, value): (&String, &String)| {
-        let value = if is_secret_key(key) { STRUCK.to_owned() } else { text(value).into_owned() };
+        let value = if is_secret_key(key) { STRUCK.to_owned() } else { whole_value(value) };
         (key.clone(), value)
     };
     options.iter().map(shown).collect()
 }
 
 #[expect(clippy::unwrap_used, reason = "the patterns are constants, and a test uses each of them")]
-static PATTERNS: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+static PATTERNS: LazyLock<[Regex; 6]> = LazyLock::new(|| {
     [
         // User and password of a URL; a user alone (`container@account`) is a place, no secret.
-        r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\x22'<>:]*:[^\s/?#@\x22'<>]*@",
+        r"(?P<keep>[A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#@\x22'<>:]*:[^\s/?#\x22'<>]*@",
+        // The same without a scheme, such as Zookeeper's `user:password@host`, within a text.
+        r"(?P<keep>^|[\s=,;\x22'(\[{])[A-Za-z0-9._+-]{1,64}:[^\s/\x22'<>,;]+@",
+        // And as a whole value, where nothing else can stand before it.
+        r"^(?P<keep>)[^\s/:@]+:[^\s/][^\s]*@",
         // `Bearer …` and `Basic …`.
         r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9._~+/=-]{6,}",
         // Ids of cloud keys, and signed tokens.
@@ -106,12 +110,21 @@ static PATTERNS: LazyLock<[Regex; 4]> = LazyLock::new(|| {
     .map(|pattern| Regex::new(pattern).unwrap())
 });
 
+fn whole_value(value: &str) -> String {
+    let [_, _, login, ..] = &*PATTERNS;
+    // The address of JDBC follows a second colon, and has a login of its own.
+    if value.starts_with("jdbc:") {
+        return text(value).into_owned();
+    }
+    text(&login.replace(value, STRUCK)).into_owned()
+}
+
 /// Returns a text with what looks like a secret struck.
 #[must_use]
 pub fn text(text: &str) -> Cow<'_, str> {
-    let [url, bearer, ids, pairs] = &*PATTERNS;
+    let [url, login, _, bearer, ids, pairs] = &*PATTERNS;
     let mut shown = Cow::Borrowed(text);
-    for pattern in [url, bearer, ids] {
+    for pattern in [url, login, bearer, ids] {
         if let Cow::Owned(struck) =
             pattern.replace_all(&shown, |found: &Captures<'_>| format!("{}{STRUCK}", &found["keep"]))
         {
@@ -179,6 +192,10 @@ mod tests {
         for given in [
             format!("jdbc:mysql://root:{secret}@db/x"),
             format!("s3a://AKIA:{secret}@bucket/t"),
+            format!("s3a://AKIA:p@{secret}@bucket/t"),
+            format!("u:{secret}@zk1:2181"),
+            format!("cannot reach u:p@{secret}@zk1:2181, asked u.v:{secret}@zk2"),
+            format!("url=\"u:{secret}@zk\""),
             format!("Authorization: Bearer {secret}"),
             format!("GET /x?token={secret}&a=b"),
             format!("https://h/f?sig=1&X-Amz-Signature={secret}"),
@@ -198,6 +215,25 @@ mod tests {
             assert!(shown.contains(STRUCK), "{given} -> {shown}");
         }
         assert!(!text("the id is AKIAABCDEFGHIJKLMNOP.").contains("AKIAABCDEFGHIJKLMNOP"));
+    }
+
+    #[test]
+    fn a_login_without_a_scheme_is_struck_from_a_value() {
+        let shown = |value: &str| {
+            let given = BTreeMap::from([("hoodie.write.lock.zookeeper.url".to_owned(), value.to_owned())]);
+            options(&given).remove("hoodie.write.lock.zookeeper.url").unwrap()
+        };
+        for value in
+            ["u:SECRET@zk", "u:SECRET/x@zk:2181", "u:p@SECRET@zk:2181", "u:p/SECRET:x@zk1+u:SECRET@zk2"]
+        {
+            let shown = shown(value);
+            assert!(!shown.contains("SECRET") && shown.contains("zk"), "{value} -> {shown}");
+        }
+        assert_eq!(shown("jdbc:mysql://u:SECRET@h/d"), "jdbc:mysql://***h/d");
+        for value in ["jdbc:mysql://u@h/d", "zk1:2181", "file:/lake/u@x", "hdfs://ns1:8020/t@x", "4711@host"]
+        {
+            assert_eq!(shown(value), value);
+        }
     }
 
     #[test]
@@ -238,6 +274,9 @@ mod tests {
         for given in [
             "cannot read a table: not found, table file:/lake/t",
             "abfss://container@account.dfs.core.windows.net/t",
+            "file:/lake/a:b@c",
+            "hdfs://ns1:8020/t@x",
+            "a lock of 4711@host since 10:15:30",
             "instant=20261130093909077 action=compaction",
             "wait_token_count",
             "",

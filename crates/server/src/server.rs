@@ -23,6 +23,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::health::Probes;
+use crate::api::job_gate::JobGate;
 use crate::api::state::App;
 use crate::api::tables::ADVICE_AT_ONCE_MAX;
 use crate::assembly::{self, Backends};
@@ -57,13 +58,13 @@ pub struct Server {
 pub enum ServerError {
     /// The address cannot be listened on.
     #[error(
-        "cannot listen on {address}: {source}; is another tms-server running, or is server.listen wrong?"
+        "cannot listen on {address}: {reason}; is another tms-server running, or is server.listen wrong?"
     )]
     Listen {
         /// Address.
         address: String,
-        /// Why.
-        source: std::io::Error,
+        /// Why. No source: the text has it, and a chain of causes would say it again.
+        reason: std::io::Error,
     },
     /// The backends did not start.
     #[error(transparent)]
@@ -106,7 +107,7 @@ impl Server {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, ServerError> {
         let config = &loaded.config;
-        let failed = |source| ServerError::Listen { address: config.server.listen.clone(), source };
+        let failed = |reason| ServerError::Listen { address: config.server.listen.clone(), reason };
         let address = listener.local_addr().map_err(failed)?;
         let url = advertise_url(config, address);
         let rules = path_rules(&config.storage);
@@ -156,6 +157,8 @@ impl Server {
             clock,
             metrics: metrics::install()?,
             probes: Arc::new(Probes::default()),
+            refused: Arc::default(),
+            jobs: JobGate::default(),
             advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
         };
         Ok(Self { address, listener, app, engines, node, coalescer: coalescer_task })
@@ -250,7 +253,7 @@ const LISTEN_AGAIN: Duration = Duration::from_millis(50);
 /// # Errors
 /// When it stays taken or is not of this machine.
 pub async fn bind(config: &Config) -> Result<TcpListener, ServerError> {
-    let failed = |source| ServerError::Listen { address: config.server.listen.clone(), source };
+    let failed = |reason| ServerError::Listen { address: config.server.listen.clone(), reason };
     let address = listen_address(&config.server)
         .ok_or_else(|| failed(std::io::Error::from(std::io::ErrorKind::AddrNotAvailable)))?;
     for _ in 0..LISTEN_TRIES {

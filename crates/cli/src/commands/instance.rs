@@ -85,6 +85,11 @@ pub(crate) fn table_of(instances: &[Instance]) -> String {
 /// Prints one instance, and fails when it ended other than it should.
 pub(crate) fn ended(ctx: &Context, instance: &Instance, wanted: &str) -> Result<(), Failure> {
     ctx.out.result(instance, |i| table_of(std::slice::from_ref(i)))?;
+    verdict(instance, wanted)
+}
+
+/// Fails when an instance that was waited for ended other than it should.
+pub(crate) fn verdict(instance: &Instance, wanted: &str) -> Result<(), Failure> {
     if instance.state == wanted {
         return Ok(());
     }

@@ -37,7 +37,7 @@ pub(crate) fn table_of(queues: &[Queue]) -> String {
         rows.add([
             queue.name.clone(),
             if queue.is_paused { "paused" } else { "running" }.to_owned(),
-            queue.engine.clone().unwrap_or_else(|| "by the request".to_owned()),
+            queue.engine.clone().unwrap_or_else(|| "not fixed".to_owned()),
             if queue.limit == 0 { "none".to_owned() } else { queue.limit.to_string() },
             queue.weight.to_string(),
         ]);

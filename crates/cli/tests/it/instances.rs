@@ -8,7 +8,7 @@ use tms_core::engine::NotReady;
 use tms_core::model::action::Action;
 use tms_core::model::instance::ParkReason;
 
-use crate::support::{Running, canned_server, silent_server, tms_with};
+use crate::support::{Running, base_path, canned_server, silent_server, tms_with};
 
 const T1: &str = "20260101000000001";
 const T2: &str = "20260101000000002";
@@ -177,6 +177,51 @@ async fn a_wait_ends_with_1_when_the_instance_is_parked() {
     assert_eq!(shown["state"], "parked");
     assert!(said.err.contains("it is parked (no_engine)") && said.err.contains(&detail), "{said:?}");
     assert!(said.err.contains(ParkReason::NoEngine.way_out()), "{said:?}");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn show_with_wait_follows_an_instance_that_runs() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/f", Action::Compaction, T1);
+    let add = ["instance", "add", "/data/f", "--action", "compaction", "--instant", T1, "-o", "json"];
+    let id = server.tms(&add).await.json()["id"].as_str().unwrap().to_owned();
+    let show = ["instance", "show", &id, "--wait", "--timeout", "20s"];
+    let (said, ()) = tokio::join!(server.tms(&show), server.complete("/data/f", Action::Compaction, T1));
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(
+        said.out.contains("succeeded") && said.out.contains("attempts") && said.out.contains("events"),
+        "{said:?}"
+    );
+    assert!(said.err.contains("compaction"), "no progress: {said:?}");
+    // One that ended otherwise ends the command with 1, as every wait.
+    server.plan("/data/g", Action::Compaction, T2);
+    server.tms(&["queue", "pause", "default"]).await;
+    let add = ["instance", "add", "/data/g", "--action", "compaction", "--instant", T2, "-o", "json"];
+    let id = server.tms(&add).await.json()["id"].as_str().unwrap().to_owned();
+    assert_eq!(server.tms(&["instance", "show", &id, "--wait", "--timeout", "300ms"]).await.code, 124);
+    server.tms(&["instance", "cancel", &id, "--wait", "--timeout", "20s"]).await;
+    let said = server.tms(&["instance", "show", &id, "--wait", "--timeout", "20s", "-o", "json"]).await;
+    assert!(
+        said.code == 1 && said.out.contains("\"cancelled\"") && said.err.contains("cancelled"),
+        "{said:?}"
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_reason_of_a_parked_instance_is_printed_once() {
+    let server = Running::start(&[]).await;
+    server.plan("/data/n", Action::Compaction, T1);
+    server.timelines.table(&base_path("/data/n"), |t| t.sight.facts.metadata_table = Some((9, 2)));
+    let add = ["instance", "add", "/data/n", "--action", "compaction", "--instant", T1, "-o", "json"];
+    let id = server.tms(&add).await.json()["id"].as_str().unwrap().to_owned();
+    let parked = server.until(&["instance", "show", &id, "-o", "json"], |i| i["state"] == "parked").await;
+    let detail = parked["detail"].as_str().unwrap();
+    let shown = server.tms(&["instance", "show", &id]).await.out;
+    assert!(detail.len() > 200 && shown.contains(detail), "{shown}");
+    assert_eq!(shown.matches(&detail[..100]).count(), 1, "{shown}");
+    assert!(shown.contains("`tms table register file:/data/n --concurrency locked`"), "{shown}");
     server.stop().await;
 }
 

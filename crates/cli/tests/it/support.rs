@@ -11,6 +11,7 @@ use tms_core::engine::scripted::ScriptedEngine;
 use tms_core::model::action::{Action, Instant};
 use tms_core::model::path::{BasePath, PathRules};
 use tms_core::store::memory::memory_store;
+use tms_core::timeline::TimelineSource;
 use tms_core::timeline::scripted::ScriptedTimelines;
 use tms_server::assembly::{Backends, install_tls};
 use tms_server::config::{self, Sources};
@@ -61,6 +62,14 @@ pub(crate) fn tms_with(environment: &[(&str, &str)], args: &[&str]) -> Said {
 
 impl Running {
     pub(crate) async fn start(flags: &[(&str, &str)]) -> Self {
+        Self::start_on(flags, |timelines| timelines).await
+    }
+
+    /// Starts a server that reads tables through something else.
+    pub(crate) async fn start_on(
+        flags: &[(&str, &str)],
+        source: impl FnOnce(Arc<ScriptedTimelines>) -> Arc<dyn TimelineSource>,
+    ) -> Self {
         install_tls();
         let mut all = vec![("server.listen".to_owned(), "127.0.0.1:0".to_owned())];
         all.extend(flags.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
@@ -71,7 +80,7 @@ impl Running {
         let backends = Backends {
             store: memory_store(),
             engines: [("default".parse().unwrap(), Arc::clone(&engine) as _)].into(),
-            timelines: Arc::clone(&timelines) as _,
+            timelines: source(Arc::clone(&timelines)),
         };
         let listener = bind(&loaded.config).await.unwrap();
         let server =

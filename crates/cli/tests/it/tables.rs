@@ -1,7 +1,10 @@
 //! `tms table`.
 
+use std::sync::Arc;
+
 use serde_json::json;
 use tms_core::model::action::Action;
+use tms_core::timeline::hudi::HudiTimelines;
 
 use crate::support::{Running, base_path};
 
@@ -86,18 +89,17 @@ async fn a_flag_that_is_not_given_keeps_what_the_table_has() {
 #[tokio::test]
 async fn what_would_lose_data_or_never_run_is_refused() {
     let server = Running::start(&[]).await;
-    for (flags, hint) in [
-        (["--foreign-grace", "900ms"], "120 s"),
-        (["--foreign-grace", "0s"], "120 s"),
-        (["--actions", "compaction,logcompaction"], "no procedure"),
-    ] {
+    for (flags, hint) in
+        [(["--foreign-grace", "900ms"], "use 120 to"), (["--foreign-grace", "0s"], "use 120 to")]
+    {
         let said = server.tms(&[&["table", "register", "/data/q"], &flags[..]].concat()).await;
         assert_eq!(said.code, 1, "{said:?}");
         assert!(said.err.contains(hint), "{said:?}");
     }
-    let add = ["instance", "add", "/data/q", "--action", "logcompaction", "--instant", T];
-    let said = server.tms(&add).await;
-    assert!(said.code == 1 && said.err.contains("no procedure"), "{said:?}");
+    let provider = "hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.InProcessLockProvider";
+    let locked = ["table", "register", "/data/q", "--concurrency", "locked", "--option", provider, "--look"];
+    let said = server.tms(&locked).await;
+    assert!(said.code == 1 && said.err.contains("inside one JVM only"), "{said:?}");
     server.stop().await;
 }
 
@@ -112,6 +114,26 @@ async fn a_table_that_cannot_be_read_is_registered_and_told() {
     let said = server.tms(&["table", "register", "/data/n", "--look", "-o", "json"]).await;
     let shown: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!((said.code, &shown["advice"], &shown["is_registered"]), (1, &json!(null), &json!(true)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_reason_why_a_table_cannot_be_read_is_told() {
+    let lake = tempfile::tempdir().unwrap();
+    let hoodie = lake.path().join("t/.hoodie");
+    std::fs::create_dir_all(&hoodie).unwrap();
+    std::fs::write(hoodie.join("hoodie.properties"), "hoodie.table.name=t\nhoodie.table.version=nine\n")
+        .unwrap();
+    let path = lake.path().join("t").display().to_string();
+    let server = Running::start_on(&[], |_| Arc::new(HudiTimelines::local())).await;
+    let said = server.tms(&["table", "register", &path, "--look"]).await;
+    assert_eq!(said.code, 1, "{said:?}");
+    for part in ["registered, but it cannot be read: ", "hoodie.properties", "hoodie.table.version"] {
+        assert!(said.err.contains(part), "{part}: {said:?}");
+    }
+    assert!(said.err.contains(&format!("`tms table remove {path}`")), "{said:?}");
+    let said = server.tms(&["table", "register", "s3://bucket/t"]).await;
+    assert!(said.code == 1 && said.err.contains("local path"), "{said:?}");
     server.stop().await;
 }
 

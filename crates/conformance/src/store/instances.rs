@@ -4,9 +4,11 @@ use tms_core::ErrorKind;
 use tms_core::model::action::Action;
 use tms_core::model::attempt::AttemptState;
 use tms_core::model::id::{InstanceId, Term, Version};
-use tms_core::model::instance::{CancelAsked, InstanceState};
+use tms_core::model::instance::{CancelAsked, Instance, InstanceState};
+use tms_core::store::kv::Keyspace;
 
 use super::StoreHarness;
+use super::lists::damage;
 use super::samples::*;
 
 /// an unknown instance is none
@@ -307,4 +309,42 @@ pub async fn clearing_no_tombstone_changes_nothing(h: &impl StoreHarness) {
     store.clear_tombstone(&of).await.unwrap();
     store.clear_tombstone(&key("unknown", Action::Clean, None)).await.unwrap();
     assert_eq!(store.find_instance(&of).await.unwrap(), Some(stored));
+}
+
+/// a second live attempt on a table is refused with `Conflict`
+pub async fn second_live_attempt_is_refused(h: &impl StoreHarness) {
+    let store = h.store();
+    announce(&*store, "t").await;
+    announce(&*store, "u").await;
+    let first = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
+    let second = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    let elsewhere = put_pending(&*store, key("u", Action::Compaction, Some("1"))).await;
+    let first = make_active(&*store, first).await;
+    make_active(&*store, elsewhere).await;
+    let active = |mut instance: Instance| {
+        instance.attempt = Some(attempt(instance.id, 1, AttemptState::Intended));
+        instance.state = InstanceState::Active;
+        change(instance)
+    };
+    let refusal = refused(store.write(None, vec![active(second.clone())]).await);
+    assert_eq!(refusal, ErrorKind::Conflict);
+    // What has the slot goes on changing, and gives it away with its end.
+    let mut first = apply(&*store, change(first)).await;
+    first.attempt = Some(attempt(first.id, 1, AttemptState::Over));
+    end(&*store, first, InstanceState::Failed, 9).await;
+    store.write(None, vec![active(second)]).await.unwrap();
+}
+
+/// a live row that cannot be read keeps the slot of its table
+pub async fn unreadable_row_keeps_the_slot(h: &impl StoreHarness) {
+    let Some(kv) = h.kv() else { return };
+    let store = h.store();
+    announce(&*store, "t").await;
+    let bad = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
+    let mut other = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    damage(&*kv, Keyspace::Live, bad.id.0.as_bytes());
+    drop(kv);
+    other.attempt = Some(attempt(other.id, 1, AttemptState::Intended));
+    other.state = InstanceState::Active;
+    assert_eq!(refused(store.write(None, vec![change(other)]).await), ErrorKind::Unexpected);
 }

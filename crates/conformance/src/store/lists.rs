@@ -198,7 +198,7 @@ pub async fn one_bad_row_hides_no_other(h: &impl StoreHarness) {
 }
 
 /// Overwrites the one row of a keyspace whose key ends with `id` by something that is no row.
-fn damage(kv: &dyn tms_core::store::kv::OrderedKv, keyspace: Keyspace, id: &[u8]) {
+pub(super) fn damage(kv: &dyn tms_core::store::kv::OrderedKv, keyspace: Keyspace, id: &[u8]) {
     let rows = kv.snapshot().unwrap().scan(keyspace, &KeyRange::prefix(b""), 10_000, false).unwrap();
     let row = rows.iter().find(|(key, value)| key.len() == 17 && key.ends_with(id) && !value.is_empty());
     let key = row.expect("the row to damage").0.to_vec();

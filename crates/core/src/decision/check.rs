@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use chrono::TimeDelta;
+
 use crate::clock::Timestamp;
 use crate::decision::job_options::LOCK_LINES;
 use crate::model::action::{Action, Instant};
@@ -17,6 +19,8 @@ pub const TABLE_VERSIONS: [u32; 3] = [6, 8, 9];
 pub const LOCK_AGE_NORMAL: Duration = Duration::from_secs(60);
 /// Wait before a held lock, a restore or the like is looked at again.
 pub const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How much later than our clock the one of a storage may be.
+pub const SIGN_SKEW_MAX: TimeDelta = TimeDelta::seconds(10);
 /// The key of the lock file's expiry, in minutes; compared by waiting writers with the file's age
 /// (measured on 0.15.0 and 1.2.0).
 pub const LOCK_EXPIRE_KEY: &str = "hoodie.write.lock.filesystem.expire";
@@ -224,10 +228,24 @@ fn runner_allows(asked: &Asked<'_>) -> Verdict {
     let Some(plan) = own.and_then(|i| asked.sight.pending(action, i)).filter(|p| p.is_inflight) else {
         return Verdict::Go(Expected::Requested);
     };
-    if instance.has_called || instance.take_over {
+    let is_known = instance.has_called || instance.take_over;
+    if is_known && !has_newer_runner(asked) {
         return Verdict::Go(Expected::InflightOfOurs);
     }
     foreign(asked, &plan.instant)
+}
+
+/// Tells whether somebody gave a sign of life after our last attempt was over and after a person allowed to take the plan
+/// over: both say something of what was there then, and nothing of who came later.
+fn has_newer_runner(asked: &Asked<'_>) -> bool {
+    let instance = asked.instance;
+    let ours = instance.attempt.as_ref().map(|a| match a.state.is_live() {
+        true => a.intended_at,
+        false => a.over_at.unwrap_or(a.intended_at),
+    });
+    let allowed = instance.take_over_at.filter(|_| instance.take_over);
+    let Some(known) = ours.max(allowed) else { return false };
+    asked.sign.is_some_and(|sign| sign > known + SIGN_SKEW_MAX)
 }
 
 /// Tells whether work that stands on the timeline under this instant was begun by attempts of this instance.
@@ -243,9 +261,12 @@ fn clean_allows(asked: &Asked<'_>) -> Verdict {
     let own = instance.key.instant.as_ref();
     let pending: Vec<_> = asked.sight.pending.iter().filter(|p| p.action == Action::Clean).collect();
     let verdict = match pending.iter().find(|p| !explains(instance, &p.instant)) {
-        None if own.is_some() || !pending.is_empty() => return Verdict::Go(Expected::InflightOfOurs),
+        None if own.is_some() || !pending.is_empty() => match pending.first() {
+            Some(plan) if has_newer_runner(asked) => return foreign(asked, &plan.instant),
+            _ => return Verdict::Go(Expected::InflightOfOurs),
+        },
         None => return Verdict::Go(Expected::None),
-        Some(_) if instance.take_over => Verdict::Go(Expected::InflightOfOurs),
+        Some(_) if instance.take_over && !has_newer_runner(asked) => Verdict::Go(Expected::InflightOfOurs),
         Some(plan) => foreign(asked, &plan.instant),
     };
     if matches!(verdict, Verdict::Go(_)) && pending.len() > 1 {

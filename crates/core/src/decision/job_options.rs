@@ -49,6 +49,14 @@ const REFUSED: [(&str, &str); 15] = [
     ("hoodie.clustering.async.enabled", "a job runs one plan and no other service"),
 ];
 
+/// The key of the lock provider.
+const LOCK_PROVIDER_KEY: &str = "hoodie.write.lock.provider";
+/// Hudi's providers that lock nothing between a writer and a job, by the last part of their class, with the reason.
+const NO_LOCKS: [(&str, &str); 2] = [
+    ("InProcessLockProvider", "it locks inside one JVM only, and a job is another one than the writer"),
+    ("NoopLockProvider", "it locks nothing"),
+];
+
 /// The lock provider that was measured; used unless `hudi.options` names another.
 pub const LOCK_PROVIDER: &str = "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider";
 /// The strategy that lets the writer win.
@@ -82,6 +90,12 @@ pub fn check_option(key: &str, value: &str) -> Result<(), BadOption> {
         return bad(
             "it is not on the allow list (locks, cleaning, compaction, clustering, memory, file sizes)",
         );
+    }
+    if key == LOCK_PROVIDER_KEY
+        && let Some((_, why)) =
+            NO_LOCKS.iter().find(|(class, _)| value.trim().rsplit('.').next() == Some(*class))
+    {
+        return bad(why);
     }
     let key_ok = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     if !key.bytes().all(key_ok) {
@@ -134,7 +148,7 @@ pub fn job_options(
         set("hoodie.write.concurrency.mode", "optimistic_concurrency_control");
         set("hoodie.cleaner.policy.failed.writes", "LAZY");
         set("hoodie.write.lock.conflict.resolution.strategy", WRITER_WINS);
-        options.entry("hoodie.write.lock.provider".to_owned()).or_insert_with(|| LOCK_PROVIDER.to_owned());
+        options.entry(LOCK_PROVIDER_KEY.to_owned()).or_insert_with(|| LOCK_PROVIDER.to_owned());
         options.entry(LOCK_EXPIRE_KEY.to_owned()).or_insert_with(|| LOCK_EXPIRE_MINUTES.to_string());
     }
     Ok(options)
@@ -205,5 +219,22 @@ mod tests {
             assert!(check_option(key, value).is_err(), "{key}={value}");
         }
         assert!(check_option("hoodie.write.lock.zookeeper.url", "zk1:2181").is_ok());
+    }
+
+    #[test]
+    fn a_provider_that_locks_nothing_between_two_programs_is_refused() {
+        for (value, why) in [
+            ("org.apache.hudi.client.transaction.lock.InProcessLockProvider", "one JVM"),
+            ("org.apache.hudi.client.transaction.lock.NoopLockProvider", "nothing"),
+            (" InProcessLockProvider ", "one JVM"),
+        ] {
+            let bad = check_option(LOCK_PROVIDER_KEY, value).unwrap_err();
+            assert!(bad.why.contains(why), "{value}: {bad}");
+        }
+        for value in
+            [LOCK_PROVIDER, "org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider", "x.Y"]
+        {
+            assert_eq!(check_option(LOCK_PROVIDER_KEY, value), Ok(()), "{value}");
+        }
     }
 }

@@ -204,7 +204,7 @@ pub fn apply(before: &Instance, change: Change, at: Timestamp) -> Result<Applied
             after.missed_since = before.missed_since.filter(|known| *known <= at).max(Some(since));
         }
         Change::SeenAgain => after.missed_since = None,
-        Change::Reopen { take_over } => reopen(&mut after, before, take_over).map_err(&refuse)?,
+        Change::Reopen { take_over } => reopen(&mut after, before, take_over, at).map_err(&refuse)?,
         Change::WaitForeign { sign } => {
             if !is_waiting || before.takes_slot() {
                 return Err(refuse("only a waiting instance waits for another runner"));
@@ -298,7 +298,12 @@ fn parked(before: &Instance, reason: ParkReason, detail: &str, at: Timestamp) ->
     InstanceState::Parked { reason, detail: cut(detail, ERROR_BYTES_MAX), since }
 }
 
-fn reopen(after: &mut Instance, before: &Instance, take_over: bool) -> Result<(), &'static str> {
+fn reopen(
+    after: &mut Instance,
+    before: &Instance,
+    take_over: bool,
+    at: Timestamp,
+) -> Result<(), &'static str> {
     if before.takes_slot() {
         return Err("an instance with a live attempt is not reopened");
     }
@@ -310,6 +315,7 @@ fn reopen(after: &mut Instance, before: &Instance, take_over: bool) -> Result<()
     let is_another_plan = matches!(before.state, InstanceState::Obsolete | InstanceState::Succeeded);
     let is_consent = take_over && asks_for_take_over(&before.state);
     after.take_over = is_consent || (before.take_over && !before.state.is_ended());
+    after.take_over_at = if is_consent { Some(at) } else { before.take_over_at.filter(|_| after.take_over) };
     after.has_called = before.has_called && !is_another_plan;
     after.cancel_asked = None;
     after.missed_since = None;
@@ -494,6 +500,7 @@ fn give_leave(attempt: &mut Attempt, run: &RunId, may_start: bool) -> Result<(),
         (Holder::Revoked, _) => Err("the attempt was revoked"),
         (Holder::Run(holder), _) if holder != run => Err("another run has leave"),
         _ if !may_start => Err("it was cancelled, or has ended"),
+        (Holder::Run(_), _) if attempt.report.is_some() => Err("its driver said that it ended"),
         (Holder::Run(_), _) => {
             attempt.state = AttemptState::Holding;
             Ok(())

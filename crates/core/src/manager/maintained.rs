@@ -7,7 +7,7 @@ use crate::decision::board::{Limits, engine_for, no_engine_for};
 use crate::decision::check::Verdict;
 use crate::decision::job_options::{LOCK_LINES, LOCK_PREFIX, check_option, job_options};
 use crate::engine::{Engines, JobNeed};
-use crate::error::Error;
+use crate::error::{Error, ErrorKind};
 use crate::manager::ManagerParts;
 use crate::manager::instance::{InstanceManager, InstanceView};
 use crate::manager::request::RequestManager;
@@ -110,7 +110,15 @@ impl MaintainedTableManager {
     pub async fn advice(&self, id: TableId) -> Result<TableAdvice, Error> {
         let record = self.tables.load(id).await?;
         let effective = self.defaults.effective(&record.table.settings);
-        let table = table_now(&*self.timelines, &record.table.base_path, &effective).await?;
+        let path = &record.table.base_path;
+        // The state of the table, not a fault of this server: whoever asks gets the reader's words.
+        let table = table_now(&*self.timelines, path, &effective).await.map_err(|e| {
+            let reason = e.get("reason").map_or_else(|| e.chain(), str::to_owned);
+            Error::new(ErrorKind::Unsupported, "give advice on the table")
+                .because("it cannot be read")
+                .with("table", path)
+                .with("reason", reason)
+        })?;
         let queues =
             self.store.queues().await?.into_iter().map(|queue| (queue.name.clone(), queue)).collect();
         let engines = engine_limits(&self.engines);

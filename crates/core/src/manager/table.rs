@@ -12,6 +12,7 @@ use crate::model::request::{HandOver, Trigger};
 use crate::model::table::{Table, TableRecord};
 use crate::store::coalescer::Coalescer;
 use crate::store::{Intent, Store};
+use crate::timeline::TimelineSource;
 use crate::wake::Wakes;
 
 /// What a registration says.
@@ -32,6 +33,7 @@ pub struct RegisterTable {
 pub struct TableManager {
     store: Arc<dyn Store>,
     coalescer: Coalescer,
+    timelines: Arc<dyn TimelineSource>,
     clock: Arc<dyn Clock>,
     wakes: Wakes,
     rules: PathRules,
@@ -43,6 +45,7 @@ impl TableManager {
         Self {
             store: Arc::clone(&parts.store),
             coalescer: parts.coalescer.clone(),
+            timelines: Arc::clone(&parts.timelines),
             clock: Arc::clone(&parts.clock),
             wakes: parts.wakes.clone(),
             rules: parts.rules.clone(),
@@ -55,11 +58,12 @@ impl TableManager {
     /// # Errors
     /// `NotFound` when TMS does not know it; `Invalid` when it is neither an id nor a path.
     pub async fn resolve(&self, id_or_path: &str) -> Result<TableRecord, Error> {
-        let id = match id_or_path.parse::<TableId>() {
-            Ok(id) => id,
-            Err(_) => TableId::of(&self.rules.canonical(id_or_path)?),
-        };
-        self.load(id).await
+        if let Ok(id) = id_or_path.parse::<TableId>() {
+            return self.load(id).await;
+        }
+        let path = self.rules.canonical(id_or_path)?;
+        let found = self.store.get_table(TableId::of(&path)).await?;
+        found.ok_or_else(|| unknown_table().with("table", &path))
     }
 
     /// Returns a known table.
@@ -67,17 +71,13 @@ impl TableManager {
     /// # Errors
     /// `NotFound` when TMS does not know it.
     pub async fn load(&self, id: TableId) -> Result<TableRecord, Error> {
-        self.store.get_table(id).await?.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, "find the table")
-                .with("table", id)
-                .hint("`tms table list` shows the known tables, `tms table register PATH` adds one")
-        })
+        self.store.get_table(id).await?.ok_or_else(|| unknown_table().with("table", id))
     }
 
     /// Registers a table, or changes the settings of a known one.
     ///
     /// # Errors
-    /// `Invalid` when the path is unusable or outside the roots.
+    /// `Invalid` when the path is unusable or outside the roots; `Unsupported` when nothing here reads tables of its scheme.
     pub async fn register(&self, request: RegisterTable, by: &str) -> Result<TableRecord, Error> {
         if let Some(settings) = &request.settings {
             check_settings(settings)?;
@@ -87,6 +87,12 @@ impl TableManager {
             return Err(Error::new(ErrorKind::Invalid, "register the table")
                 .with("table", &base_path)
                 .hint("the path lies outside storage.roots"));
+        }
+        if !self.timelines.reads(base_path.scheme()) {
+            return Err(Error::new(ErrorKind::Unsupported, "register the table")
+                .because("this server reads no tables of such paths")
+                .with("table", &base_path)
+                .hint("give a local path, such as file:/lake/t: object stores and HDFS are not read yet"));
         }
         let id = TableId::of(&base_path);
         let announced = HandOver {
@@ -187,7 +193,7 @@ impl TableManager {
                 Err(e) if is_conflict(&e) => {}
                 Err(e) => return Err(e),
                 Ok(_) => {
-                    tracing::info!(table = %id, by, "Changed the settings of a table.");
+                    tracing::info!(table = %id, path = %record.table.base_path, by, "Registered a table or changed its settings.");
                     self.store.put_intent(Intent::Look(id)).await?;
                     self.wakes.table_changed(id);
                     return self.load(id).await;
@@ -196,6 +202,11 @@ impl TableManager {
         }
         Err(too_many_conflicts("change the table").with("table", id))
     }
+}
+
+fn unknown_table() -> Error {
+    Error::new(ErrorKind::NotFound, "find the table")
+        .hint("`tms table list` shows the known tables by path, `tms table register PATH` adds one")
 }
 
 /// Refuses settings that could not go with a job.

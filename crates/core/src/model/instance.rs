@@ -282,6 +282,9 @@ pub struct Instance {
     pub cancel_asked: Option<CancelAsked>,
     /// A person allowed to run it although somebody else seems to.
     pub take_over: bool,
+    /// When that was allowed; it says nothing of a runner that comes later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub take_over_at: Option<Timestamp>,
     /// Queue.
     pub queue: QueueName,
     /// Engine family or name that the request named.
@@ -332,6 +335,7 @@ impl Instance {
             state,
             cancel_asked: None,
             take_over: false,
+            take_over_at: None,
             queue: QueueName::default(),
             execution_engine: None,
             priority: 0,

@@ -35,7 +35,7 @@ pub struct Table {
 pub struct Touch {
     /// Number of hand-overs so far.
     pub touch: u64,
-    /// When the last one came.
+    /// When a writer handed over last.
     pub last_heard: Option<Timestamp>,
     /// The path as it was announced last; what a job gets.
     pub spelling: String,

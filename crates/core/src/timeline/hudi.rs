@@ -31,6 +31,8 @@ struct Known {
 #[derive(Debug)]
 pub struct HudiTimelines {
     listing: Arc<dyn Listing>,
+    /// The only scheme that the listing reads; none: it takes every path.
+    scheme: Option<&'static str>,
     known: Mutex<HashMap<BasePath, Arc<Known>>>,
 }
 
@@ -38,13 +40,13 @@ impl HudiTimelines {
     /// Makes a source that lists and reads through `listing`.
     #[must_use]
     pub fn new(listing: Arc<dyn Listing>) -> Self {
-        Self { listing, known: Mutex::new(HashMap::new()) }
+        Self { listing, scheme: None, known: Mutex::new(HashMap::new()) }
     }
 
     /// Makes a source over the local file system.
     #[must_use]
     pub fn local() -> Self {
-        Self::new(Arc::new(tms_hudi::LocalListing))
+        Self { scheme: Some("file"), ..Self::new(Arc::new(tms_hudi::LocalListing)) }
     }
 
     fn known(&self, path: &BasePath) -> Arc<Known> {
@@ -210,6 +212,10 @@ fn plan_seen(plan: &tms_hudi::PendingPlan) -> Option<PlanSeen> {
 
 #[async_trait]
 impl TimelineSource for HudiTimelines {
+    fn reads(&self, scheme: &str) -> bool {
+        self.scheme.is_none_or(|only| only == scheme)
+    }
+
     async fn look(&self, path: &BasePath) -> Result<Arc<Sight>, Error> {
         Ok(self.snapshot(path).await?.2)
     }

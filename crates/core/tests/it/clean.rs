@@ -318,3 +318,15 @@ async fn a_compaction_goes_before_a_clean() {
     assert_eq!(rig.job(1).await.action, Action::Compaction);
     rig.stop().await;
 }
+
+/// An exit code of 0 may be that of a script around the driver, which died: nothing says that there was nothing to clean.
+#[tokio::test(start_paused = true)]
+async fn a_clean_that_only_exits_with_zero_is_run_again() {
+    let rig = cleaning().await;
+    commits(&rig, 1, 3).await;
+    let job = rig.job(1).await;
+    rig.take_leave(&job, &run_id(1)).await;
+    rig.engine.end(&job.tag, "exit 0");
+    rig.job(2).await;
+    rig.stop().await;
+}

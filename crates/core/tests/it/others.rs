@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tms_core::alert::AlertKind;
 use tms_core::clock::Clock;
+use tms_core::engine::Engine;
 use tms_core::manager::attempt::{LeaveAnswer, LeaveStage};
 use tms_core::model::action::Action;
 use tms_core::model::instance::ParkReason;
@@ -205,6 +206,7 @@ async fn a_write_that_a_person_knows_to_be_dead_holds_nothing_any_more() {
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_speaks_is_alive_whatever_the_engine_says_of_its_twin() {
     let rig = Rig::start().await;
+    rig.engine.set_capabilities(|c| c.run_timeout = Duration::from_secs(1_800));
     rig.planned("t", Action::Clustering, T1).await;
     let job = rig.job(1).await;
     for stage in [LeaveStage::Start, LeaveStage::Call] {
@@ -220,7 +222,10 @@ async fn a_holder_that_speaks_is_alive_whatever_the_engine_says_of_its_twin() {
         rig.pass(10).await;
         assert_eq!(rig.engine.calls().submit, 1);
     }
-    // Silent for long, and the engine's word is all there is.
+    // Silent for long, and the engine speaks of the other one only: its time limit is what ends it.
+    rig.pass(600).await;
+    assert_eq!(rig.engine.calls().submit, 1);
+    rig.pass(rig.engine.capabilities().run_timeout.as_secs()).await;
     rig.job(2).await;
     rig.stop().await;
 }
@@ -247,5 +252,21 @@ async fn a_jump_of_the_clock_is_no_silence_of_another_runner() {
     let grace = rig.policies.defaults.foreign_grace;
     rig.pass(grace.as_secs() + 120).await;
     rig.job(1).await;
+    rig.stop().await;
+}
+
+/// An inflight that our attempt left may be begun anew by somebody else: its fresh sign of life holds our next attempt.
+#[tokio::test(start_paused = true)]
+async fn an_inflight_of_ours_that_somebody_began_anew_is_waited_for() {
+    let rig = Rig::start().await;
+    rig.planned("t", Action::Compaction, T1).await;
+    let job = rig.job(1).await;
+    rig.take_leave(&job, &run_id(1)).await;
+    rig.table("t", |t| t.inflight(Action::Compaction, &instant(T1)));
+    let later = rig.clock.now() + chrono::TimeDelta::minutes(10);
+    rig.table("t", |t| t.sign = Some(later));
+    rig.engine.end(&job.tag, "exit 137");
+    rig.until_state(&Rig::key("t", Action::Compaction, T1), "waiting_foreign").await;
+    assert_eq!(rig.engine.calls().submit, 1);
     rig.stop().await;
 }

@@ -47,10 +47,7 @@ impl Stage {
     }
 
     async fn lacks(&self) -> String {
-        let checked = match look(&self.config) {
-            Ok(machine) => self.java.check(&self.config, &machine, &self.clock).await,
-            Err(e) => Err(e),
-        };
+        let checked = self.java.check(&self.config, look(&self.config), &self.clock).await;
         match checked {
             Ok(()) => String::new(),
             Err(e) => {
@@ -94,6 +91,21 @@ async fn each_missing_thing_names_its_key() {
 }
 
 #[tokio::test]
+async fn all_that_is_missing_is_named_at_once() {
+    let mut machine = machine();
+    machine.config.spark_home = None;
+    machine.config.java_home = Some(machine.temp.path().join("nowhere"));
+    machine.config.bundles.clear();
+    std::fs::remove_file(&machine.config.job_jar).unwrap();
+    machine.config.running_max = 0;
+    machine.config.master = "yarn".to_owned();
+    let lacks = machine.lacks().await;
+    for setting in ["spark_home", "java_home", "bundles", "job_jar", "max_running", "master"] {
+        assert!(lacks.contains(&format!("engines.default.{setting}")), "{setting}: {lacks}");
+    }
+}
+
+#[tokio::test]
 async fn an_old_java_is_refused_and_asked_again_after_a_while() {
     let machine = machine();
     machine.java_says("java version \"1.7.0_80\"");
@@ -112,10 +124,17 @@ async fn an_old_java_is_refused_and_asked_again_after_a_while() {
 #[test]
 fn every_configured_bundle_must_be_there_though_no_table_needs_it_now() {
     let mut machine = machine();
-    assert_eq!(check_bundles(&machine.config), Ok(()));
+    assert_eq!(bundle_lacks(&machine.config), []);
     machine.config.bundles.insert(6, machine.temp.path().join("absent.jar"));
-    let lack = check_bundles(&machine.config).unwrap_err();
+    machine.config.bundles.insert(8, machine.temp.path().join("hudi-spark3.5-bundle_2.12-0.15.0.jar"));
+    std::fs::write(&machine.config.bundles[&8], b"PK\x03\x04").unwrap();
+    let lacks = bundle_lacks(&machine.config);
+    let lack = &lacks[0];
     assert_eq!(lack.reason, ParkReason::NoEngine);
+    assert_eq!((lacks.len(), &lacks[1].reason), (2, &ParkReason::BundleTooOld));
+    let all = all_in_one(lacks.clone()).unwrap_err();
+    assert_eq!(all.reason, ParkReason::NoEngine);
+    assert!(lacks.iter().all(|lack| all.detail.contains(&lack.detail)), "{}", all.detail);
     assert!(lack.detail.contains("absent.jar"), "{}", lack.detail);
     assert!(lack.detail.contains("engines.default.bundles.6"), "{}", lack.detail);
 }

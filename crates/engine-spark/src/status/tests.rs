@@ -30,20 +30,28 @@ fn process(pid: u32, start: u64, session: u32) -> ProcessSeen {
 }
 
 fn check(processes: &[ProcessSeen], is_ours: Option<bool>, expected_alive: bool) {
+    let alive: Vec<ProcessSeen> = processes.iter().filter(|p| !p.is_zombie).copied().collect();
     let processes: Processes = processes.iter().map(|p| (p.mark.pid, *p)).collect();
     // What the lock does not prove, and what a person said, changes nothing where the processes are shown.
     for (lock, is_said_over) in
         [(LockSeen::Free, false), (LockSeen::FreeWithoutProof, true), (LockSeen::Missing, true)]
     {
-        let seen = Seen { here: &here(), lock, processes: &processes, is_ours: &|_| is_ours, is_said_over };
+        let here = here();
+        let seen = Seen { is_ours: &|_| is_ours, ..seen(&here, lock, &processes, is_said_over) };
         let exit = ExitRecord { left_nothing: false, ..exit(Some(0), None, None) };
         let expected =
-            if expected_alive { Life::Alive } else { Life::Dead("no process of its session is left") };
+            if expected_alive { Life::Alive(alive.clone()) } else { Life::Dead("no process of it is left") };
         // A recorded end alone proves nothing.
         for exit in [None, Some(&exit)] {
-            assert_eq!(life(&claim(), Some(JVM), exit, &seen), expected, "{processes:?}");
+            assert_eq!(life(&claim(), Some(JVM), exit, &seen).unwrap(), expected, "{processes:?}");
         }
     }
+}
+
+/// A look in which nothing is found by tag or lock.
+fn seen<'a>(here: &'a Place, lock: LockSeen, processes: &'a Processes, is_said_over: bool) -> Seen<'a> {
+    let none = &|| Ok(Vec::new());
+    Seen { here, lock, processes, is_ours: &|_| None, tagged: none, holders: none, is_said_over }
 }
 
 fn exit(code: Option<i32>, signal: Option<i32>, problem: Option<&str>) -> ExitRecord {
@@ -53,12 +61,7 @@ fn exit(code: Option<i32>, signal: Option<i32>, problem: Option<&str>) -> ExitRe
 /// What is said at `here`, where none of the attempt's processes is shown.
 fn elsewhere(here: &Place, lock: LockSeen) -> Life {
     let none = Processes::new();
-    life(
-        &claim(),
-        Some(JVM),
-        None,
-        &Seen { here, lock, processes: &none, is_ours: &|_| None, is_said_over: false },
-    )
+    life(&claim(), Some(JVM), None, &seen(here, lock, &none, false)).unwrap()
 }
 
 const LOCKS: [LockSeen; 4] = [LockSeen::Held, LockSeen::Free, LockSeen::FreeWithoutProof, LockSeen::Missing];
@@ -70,12 +73,14 @@ fn any_process_of_the_session_is_life() {
     // The wrapper was killed alone.
     check(&[process(101, 6, 100)], Some(false), true);
     check(&[], None, false);
-    check(&[process(1, 1, 1), process(101, 6, 1)], None, false);
+    check(&[process(1, 1, 1)], None, false);
+    // The driver made a session of its own.
+    check(&[process(101, 6, 101)], Some(false), true);
 }
 
 #[test]
 fn a_session_number_used_again_is_another_session() {
-    check(&[process(100, 77, 100), process(101, 6, 100)], None, false);
+    check(&[process(100, 77, 100), process(101, 7, 100)], None, false);
     // Another session's leader is gone, what it left was not started for us.
     check(&[process(300, 80, 100)], Some(false), false);
     // A child of our driver that outlived it, or one that cannot be asked.
@@ -91,23 +96,70 @@ fn a_zombie_is_dead() {
 }
 
 #[test]
-fn a_held_lock_is_life_whatever_else_is_seen() {
+fn a_held_lock_is_life_where_its_processes_are_not_shown() {
     let none = Processes::new();
     for here in [
-        here(),
         Place { boot: "b2".to_owned(), ..here() },
         Place { boot: "b2".to_owned(), machine: None, ..here() },
         Place { pid_namespace: "pid:[2]".to_owned(), ..here() },
+        Place { user: 1001, ..here() },
     ] {
-        let seen = Seen {
-            here: &here,
-            lock: LockSeen::Held,
-            processes: &none,
-            is_ours: &|_| Some(false),
-            is_said_over: true,
-        };
-        assert_eq!(life(&claim(), Some(JVM), Some(&exit(Some(0), None, None)), &seen), Life::Alive);
+        let seen = Seen { is_ours: &|_| Some(false), ..seen(&here, LockSeen::Held, &none, true) };
+        let life = life(&claim(), Some(JVM), Some(&exit(Some(0), None, None)), &seen);
+        assert_eq!(life.unwrap(), Life::Alive(Vec::new()));
     }
+}
+
+#[test]
+fn a_lock_that_nothing_in_sight_holds_is_left_to_a_person() {
+    let (none, here) = (Processes::new(), here());
+    let with = |is_said_over| {
+        let exit = exit(Some(0), None, None);
+        life(&claim(), Some(JVM), Some(&exit), &seen(&here, LockSeen::Held, &none, is_said_over)).unwrap()
+    };
+    let Life::Unknown(why) = with(false) else { panic!("told") };
+    assert!(why.contains("session 100") && why.contains("lock is held"), "{why}");
+    assert_eq!(with(true), Life::Dead("a person said that nothing of it lives"));
+}
+
+#[test]
+fn what_carries_the_tag_or_inherited_the_lock_is_life_in_any_session() {
+    let none = Processes::new();
+    let other = [process(700, 90, 700)];
+    let found = || Ok(other.to_vec());
+    let left_a_child = ExitRecord { left_nothing: false, ..exit(Some(0), None, None) };
+    for here in [here(), Place { pid_namespace: "pid:[2]".to_owned(), ..here() }] {
+        for lock in LOCKS {
+            let seen = Seen { tagged: &found, ..seen(&here, lock, &none, true) };
+            for exit in [None, Some(&left_a_child)] {
+                let life = life(&claim(), Some(JVM), exit, &seen).unwrap();
+                assert_eq!(life, Life::Alive(other.to_vec()), "{lock:?}");
+            }
+        }
+        let held = Seen { holders: &found, ..seen(&here, LockSeen::Held, &none, true) };
+        assert_eq!(life(&claim(), Some(JVM), None, &held).unwrap(), Life::Alive(other.to_vec()));
+    }
+    // Nothing of an attempt outlives its boot, whatever carries its tag.
+    let rebooted = Place { boot: "b2".to_owned(), ..here() };
+    let seen = Seen { tagged: &found, ..seen(&rebooted, LockSeen::Free, &none, false) };
+    assert_eq!(life(&claim(), None, None, &seen).unwrap(), Life::Dead("the machine was booted since"));
+}
+
+/// Looking at every process is for a session that looks empty, and for an end that the wrapper did not see.
+#[test]
+fn nothing_more_is_looked_for_when_the_session_or_the_record_tells() {
+    let never: LookFor<'_> = &|| Err(io::Error::other("looked"));
+    let (none, here) = (Processes::new(), here());
+    let driver: Processes = [(101, process(101, 6, 100))].into();
+    let look = |processes: &Processes, lock, exit: Option<&ExitRecord>| {
+        let seen = Seen { tagged: never, holders: never, ..seen(&here, lock, processes, false) };
+        life(&claim(), Some(JVM), exit, &seen)
+    };
+    assert!(matches!(look(&driver, LockSeen::Held, None), Ok(Life::Alive(_))));
+    let ended = exit(Some(0), None, None);
+    assert!(matches!(look(&none, LockSeen::Free, Some(&ended)), Ok(Life::Dead(_))));
+    // What cannot be looked at proves nothing.
+    look(&none, LockSeen::Free, None).unwrap_err();
 }
 
 #[test]
@@ -134,14 +186,8 @@ fn a_record_that_names_no_machine_is_not_dead_after_another_boot() {
     let none = Processes::new();
     for machine in [None, here().machine] {
         let here = Place { boot: "b2".to_owned(), machine, ..here() };
-        let seen = Seen {
-            here: &here,
-            lock: LockSeen::Free,
-            processes: &none,
-            is_ours: &|_| None,
-            is_said_over: false,
-        };
-        assert!(matches!(life(&old, None, None, &seen), Life::Unknown(_)));
+        let seen = seen(&here, LockSeen::Free, &none, false);
+        assert!(matches!(life(&old, None, None, &seen).unwrap(), Life::Unknown(_)));
     }
 }
 
@@ -159,9 +205,15 @@ fn who_cannot_see_the_processes_believes_a_lock_of_this_kernel_alone() {
             assert!(why.contains("pid:[1]") && why.contains("user 1000"), "{why}");
         }
     }
+    // What was left may have closed every file.
+    let away = Place { pid_namespace: "pid:[2]".to_owned(), ..here() };
+    let left_a_child = ExitRecord { left_nothing: false, ..exit(Some(0), None, None) };
+    let none = Processes::new();
+    let seen = seen(&away, LockSeen::Free, &none, false);
+    assert!(matches!(life(&claim(), Some(JVM), Some(&left_a_child), &seen).unwrap(), Life::Unknown(_)));
     let root = Place { user: 0, ..here() };
     for lock in [LockSeen::Free, LockSeen::FreeWithoutProof, LockSeen::Missing] {
-        assert_eq!(elsewhere(&root, lock), Life::Dead("no process of its session is left"));
+        assert_eq!(elsewhere(&root, lock), Life::Dead("no process of it is left"));
     }
 }
 
@@ -171,8 +223,7 @@ fn out_of_sight_the_wrapper_or_a_person_is_believed() {
     let with = |exit: Option<&ExitRecord>, is_said_over| {
         let here = Place { boot: "b2".to_owned(), machine: None, ..here() };
         let lock = LockSeen::FreeWithoutProof;
-        let seen = Seen { here: &here, lock, processes: &none, is_ours: &|_| None, is_said_over };
-        life(&claim(), Some(JVM), exit, &seen)
+        life(&claim(), Some(JVM), exit, &seen(&here, lock, &none, is_said_over)).unwrap()
     };
     let ended = exit(Some(0), None, None);
     let left_a_child = ExitRecord { left_nothing: false, ..ended.clone() };
@@ -191,15 +242,15 @@ fn words_for_every_end() {
         let expected = JobState::Ended { how: word.to_owned(), is_settled: true };
         assert_eq!(state(life, exit.as_ref()), expected);
     };
-    let dead = Life::Dead("no process of its session is left");
+    let dead = Life::Dead("no process of it is left");
     check(&dead, Some(exit(Some(0), None, None)), "exit 0");
     check(&dead, Some(exit(None, Some(9), None)), "signal 9");
     check(&dead, Some(exit(None, None, Some("cannot start"))), "cannot start");
-    check(&dead, None, "died without an exit code: no process of its session is left");
+    check(&dead, None, "died without an exit code: no process of it is left");
     let unknown = Life::Unknown("elsewhere".to_owned());
     // Something that the driver started may still be there, and be the driver.
     for exit in [None, Some(exit(Some(3), None, None))] {
-        assert_eq!(state(&Life::Alive, exit.as_ref()), JobState::Running);
+        assert_eq!(state(&Life::Alive(Vec::new()), exit.as_ref()), JobState::Running);
         let unreachable = JobState::Unreachable { reason: "elsewhere".to_owned() };
         assert_eq!(state(&unknown, exit.as_ref()), unreachable);
     }

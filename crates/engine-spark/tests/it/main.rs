@@ -4,6 +4,7 @@
 mod bench;
 mod ends;
 mod identity;
+mod leftovers;
 mod logs;
 mod places;
 mod real_spark;

@@ -133,6 +133,9 @@ async fn a_removed_folder_of_another_place_is_no_proof() {
             moved.place.boot, moved.session, moved.wrapper.pid, moved.wrapper.start
         );
         let folder = bench.folder(&tag);
+        // A process that is in sight is life, wherever it says that it was started.
+        kill_all(&handle);
+        wait_for_free_lock(&bench, &tag).await;
         std::fs::remove_dir_all(folder.path()).unwrap();
         for text in [moved.text(), old] {
             let unreachable = |state: &JobState| matches!(state, JobState::Unreachable { .. });
@@ -147,7 +150,6 @@ async fn a_removed_folder_of_another_place_is_no_proof() {
             assert!(matches!(state, JobState::Ended { is_settled: true, .. }), "{state:?}");
             std::fs::remove_dir_all(folder.path()).unwrap();
         }
-        kill_all(&handle);
         std::fs::remove_file(bench.spark_file("starts")).unwrap();
     }
 }

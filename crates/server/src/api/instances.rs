@@ -17,7 +17,7 @@ use crate::api::dto::instance::{
 use crate::api::dto::table::NO_LAUNCHER;
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
-use crate::api::{InstanceList, limit_of};
+use crate::api::{InstanceList, limit_of, one_slash};
 
 /// Longest part of a log that one answer holds, in bytes.
 const LOG_BYTES_MAX: usize = 1024 * 1024;
@@ -69,7 +69,7 @@ async fn filter_of(app: &App, query: &InstanceQuery) -> Result<InstanceFilter, A
         None => None,
         Some(text) => Some(match text.parse::<TableId>() {
             Ok(id) => id,
-            Err(_) => app.managers.tables.resolve(text).await?.table.id,
+            Err(_) => app.managers.tables.resolve(&one_slash(text)).await?.table.id,
         }),
     };
     let states: Vec<String> = words(query.state.as_deref()).map(str::to_owned).collect();
@@ -113,14 +113,13 @@ pub async fn add_instance(
     headers: HeaderMap,
     Json(body): Json<AddInstanceDto>,
 ) -> Result<Json<InstanceDto>, ApiError> {
-    let action: Action = body.action.parse()?;
+    let refuse = |detail: String| Problem::new(400, "invalid", detail).hint(NO_LAUNCHER);
+    let action: Action = body.action.parse().map_err(|e: tms_core::Error| refuse(e.to_string()))?;
     if !action.has_launcher() {
-        return Err(Problem::new(400, "invalid", format!("nothing runs a {action}"))
-            .hint(NO_LAUNCHER)
-            .into());
+        return Err(refuse(format!("nothing runs a {action}")).into());
     }
     let request = AddInstance {
-        table: body.table,
+        table: one_slash(&body.table).into_owned(),
         action,
         instant: body.instant,
         queue: body.queue,

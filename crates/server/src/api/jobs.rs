@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::HeaderMap;
 use axum::routing::post;
-use axum::{Json, Router};
+use axum::{Json, Router, middleware};
 use serde::{Deserialize, Serialize};
 use tms_core::clock::Timestamp;
 use tms_core::manager::attempt::{LeaveAnswer, LeaveAsk, LeaveStage};
@@ -13,24 +13,25 @@ use tms_core::model::attempt::{JobReport, Progress};
 use tms_core::model::id::{RunId, Tag};
 use tms_core::{Error, ErrorKind};
 
+use crate::api::dto::instance::PERCENT_MAX;
+use crate::api::dto::tasks;
 use crate::api::error::{ApiError, Problem};
+use crate::api::job_gate;
 use crate::api::state::App;
 use crate::guard::bearer;
 
-/// Longest body of a driver, in bytes; the end carries result rows and causes, which the job cuts.
-const JOB_BODY_BYTES_MAX: usize = 1024 * 1024;
 /// Longest id of an application that is logged, in characters.
 const APP_ID_CHARS_MAX: usize = 100;
-/// A percentage that only the timeline can complete.
-const PERCENT_MAX: u8 = 99;
 
 /// Returns the routes of drivers.
-pub fn routes() -> Router<App> {
+pub fn routes(app: App) -> Router<App> {
     Router::new()
         .route("/v1/job/{tag}/leave", post(leave))
         .route("/v1/job/{tag}/progress", post(progress))
         .route("/v1/job/{tag}/end", post(end))
-        .layer(DefaultBodyLimit::max(JOB_BODY_BYTES_MAX))
+        .layer(middleware::from_fn_with_state(app, job_gate::layer))
+        // The door has bounded the body.
+        .layer(DefaultBodyLimit::disable())
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,8 +169,8 @@ async fn progress(
     let (token, tag) = (token_of(&headers)?, tag_of(&tag)?);
     let said = Progress {
         phase: tms_core::model::event::cut(&body.phase, 100),
-        tasks_done: body.tasks_done,
-        tasks_total: body.tasks_total,
+        tasks_done: tasks(body.tasks_done),
+        tasks_total: tasks(body.tasks_total),
         percent: u8::try_from(body.percent).unwrap_or(PERCENT_MAX).min(PERCENT_MAX),
     };
     let stop = app.managers.attempts.progress(&tag, &token, &body.run_id, said).await?;

@@ -1,6 +1,7 @@
 //! What handlers get: Managers and what describes this process. Nothing that changes but a short-lived answer of probes.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use axum::http::HeaderMap;
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -9,6 +10,7 @@ use tms_core::manager::Managers;
 use tokio::sync::Semaphore;
 
 use crate::api::health::Probes;
+use crate::api::job_gate::JobGate;
 use crate::guard::Guard;
 
 /// What handlers get.
@@ -24,6 +26,10 @@ pub struct App {
     pub metrics: PrometheusHandle,
     /// Answers of slow probes, kept for a moment.
     pub probes: Arc<Probes>,
+    /// When a refused writer was logged last.
+    pub refused: Arc<Seldom>,
+    /// Room and time for requests of drivers.
+    pub jobs: JobGate,
     /// Room for requests that read a table themselves.
     pub advice: Arc<Semaphore>,
 }
@@ -31,6 +37,25 @@ pub struct App {
 impl std::fmt::Debug for App {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("App").finish_non_exhaustive()
+    }
+}
+
+/// Lets something that may come with every request into the log once a minute.
+#[derive(Debug, Default)]
+pub struct Seldom(Mutex<Option<Duration>>);
+
+/// Time between two lines of one kind.
+const SELDOM: Duration = Duration::from_secs(60);
+
+impl Seldom {
+    /// Tells whether it is time again; `now` on the monotonic clock.
+    pub fn may_tell(&self, now: Duration) -> bool {
+        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_time = last.is_none_or(|last| now.saturating_sub(last) >= SELDOM);
+        if is_time {
+            *last = Some(now);
+        }
+        is_time
     }
 }
 
@@ -45,4 +70,16 @@ pub fn user_of(headers: &HeaderMap) -> String {
     let given = headers.get(USER_HEADER).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let name: String = given.chars().filter(|c| !c.is_control()).take(USER_CHARS_MAX).collect();
     if name.is_empty() { "api".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn something_is_told_once_a_minute() {
+        let seldom = Seldom::default();
+        let told = |secs: u64| seldom.may_tell(Duration::from_secs(secs));
+        assert_eq!([0, 1, 59, 60, 61, 119, 120].map(told), [true, false, false, true, false, false, true]);
+    }
 }

@@ -16,7 +16,7 @@ use crate::api::dto::table::{
 };
 use crate::api::error::{ApiError, ApiErrors, Problem};
 use crate::api::state::{App, user_of};
-use crate::api::{TableList, limit_of};
+use crate::api::{TableList, limit_of, one_slash};
 
 /// Tables that are read for advice at once. Each may hang as long as its storage does.
 pub const ADVICE_AT_ONCE_MAX: usize = 8;
@@ -35,7 +35,7 @@ pub struct TableQuery {
 }
 
 async fn table_id(app: &App, id_or_path: &str) -> Result<TableId, ApiError> {
-    Ok(app.managers.tables.resolve(id_or_path).await?.table.id)
+    Ok(app.managers.tables.resolve(&one_slash(id_or_path)).await?.table.id)
 }
 
 /// Lists tables by id.
@@ -63,7 +63,7 @@ pub async fn register_table(
     Json(body): Json<RegisterTableDto>,
 ) -> Result<Json<TableDto>, ApiError> {
     let request = RegisterTable {
-        base_path: body.base_path,
+        base_path: one_slash(&body.base_path).into_owned(),
         settings: body.settings.map(TryInto::try_into).transpose()?,
         merge: body.merge,
         look: body.look,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderMap, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -17,6 +17,7 @@ use tms_core::model::request::Trigger;
 use tokio::time::{Instant, timeout_at};
 
 use crate::api::error::{ApiError, Problem};
+use crate::api::one_slash;
 use crate::api::state::App;
 use crate::callback::{CallbackFields, CallbackScanner};
 use crate::query::Parameters;
@@ -200,6 +201,8 @@ async fn hand_over(
     announcement: Announcement,
     mut warnings: Vec<String>,
 ) -> Result<Answer, ApiError> {
+    let base_path = one_slash(&announcement.base_path).into_owned();
+    let announcement = Announcement { base_path, ..announcement };
     let table = match app.managers.requests.hand_over(announcement).await? {
         HandOverAnswer::Stored { table, warnings: more, .. } => {
             warnings.extend(more);
@@ -220,6 +223,13 @@ fn done(app: &App, protocol: &'static str, started: Duration, answer: Result<Ans
         Ok(answer) => Json(answer).into_response(),
         Err(error) => error.into_response(),
     };
+    if response.status() == StatusCode::UNAUTHORIZED && app.refused.may_tell(app.clock.monotonic()) {
+        tracing::warn!(
+            protocol,
+            "Refused a writer: its key is missing or wrong. Its table stays unknown, or is only found by its heartbeat. \
+             More of these are not logged for a minute; tms_handover_requests_total counts them."
+        );
+    }
     let status = response.status().as_u16().to_string();
     metrics::counter!("tms_handover_requests_total", "protocol" => protocol, "status" => status).increment(1);
     metrics::histogram!("tms_handover_seconds", "protocol" => protocol).record(seconds);

@@ -64,15 +64,16 @@ pub struct SparkSubmitConfig {
     /// Attempts that may be live at once.
     #[schemars(range(min = 1, max = 1000))]
     pub max_running: u32,
-    /// Time within which a submission must answer.
+    /// Time within which a submission must answer; at least 1 s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "duration"))]
     pub submit_timeout: Duration,
-    /// Longest run of a job; it is ended after that.
+    /// Longest run of a job; it is ended after that. At least 1 minute.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "duration"))]
     pub run_timeout: Duration,
-    /// Silence of a driver after which it is suspected to be dead, when the engine does not vouch for it.
+    /// Silence of a driver after which it is suspected to be dead, when the engine does not vouch for it. At least 30 s:
+    /// drivers report every 10 s.
     #[serde(with = "humantime_serde")]
     #[schemars(with = "String", extend("format" = "duration"))]
     pub heartbeat_silence: Duration,

@@ -68,8 +68,11 @@ impl Faults {
 
     /// Adds faults of keys that have none yet: a second one would only follow from the first.
     pub fn add_new(&mut self, found: impl IntoIterator<Item = Fault>) {
-        let known: Vec<String> = self.0.iter().map(|f| f.key.clone()).collect();
-        self.0.extend(found.into_iter().filter(|f| !known.contains(&f.key)));
+        for fault in found {
+            if !self.0.iter().any(|known| known.key == fault.key) {
+                self.0.push(fault);
+            }
+        }
     }
 }
 

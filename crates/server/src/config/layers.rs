@@ -91,7 +91,7 @@ fn read_file(path: &Path, whole: &serde_json::Value) -> Result<Dict, Fault> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_string(&mut text))
-        .map_err(|e| refuse(format!("cannot read the configuration file {shown}: {e}")))?;
+        .map_err(|e| Fault::new("", format!("cannot read the configuration file {shown}: {e}")))?;
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(refuse(format!("the configuration file {shown} is longer than {FILE_BYTES_MAX} bytes")));
     }

@@ -24,6 +24,14 @@ const ENGINES_MAX: usize = 100;
 /// Longest duration that is taken: everything beyond is a slip of the unit.
 const DURATION_MAX: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 
+/// Shortest silence after which a driver may be suspected: drivers report every 10 s, and one that misses two reports on a
+/// busy machine is not dead. A shorter one would suspect every driver between two reports.
+pub const HEARTBEAT_SILENCE_MIN: Duration = Duration::from_secs(30);
+/// Shortest limit of a run: a driver takes longer than most of it to start.
+pub const RUN_TIMEOUT_MIN: Duration = Duration::from_secs(60);
+/// Shortest limit of a submission: it starts a program and writes files durably.
+pub const SUBMIT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// Returns all that does not fit together.
 #[must_use]
 pub fn validate(config: &Config, secrets: &Secrets) -> Vec<Fault> {
@@ -185,6 +193,7 @@ fn durations(config: &Config, faults: &mut Vec<Fault>) {
             );
         }
     }
+    drivers(config, faults);
     if config.tables.foreign_grace < FOREIGN_GRACE_MIN {
         let least = humantime::format_duration(FOREIGN_GRACE_MIN);
         let problem =
@@ -194,6 +203,31 @@ fn durations(config: &Config, faults: &mut Vec<Fault>) {
     if config.retry.backoff_first > config.retry.backoff_max {
         let fault = Fault::new("retry.backoff_first", "is longer than retry.backoff_max");
         faults.push(fault.allowed("at most the value of retry.backoff_max"));
+    }
+}
+
+/// Times that drivers need. The simulated engine is free: its drivers follow its own pace.
+fn drivers(config: &Config, faults: &mut Vec<Fault>) {
+    for (name, engine) in &config.engines {
+        let EngineConfig::SparkSubmit(spark) = engine else { continue };
+        for (key, value, least, why) in [
+            ("submit_timeout", spark.submit_timeout, SUBMIT_TIMEOUT_MIN, "no submission answers sooner"),
+            ("run_timeout", spark.run_timeout, RUN_TIMEOUT_MIN, "no job of Spark ends sooner"),
+            (
+                "heartbeat_silence",
+                spark.heartbeat_silence,
+                HEARTBEAT_SILENCE_MIN,
+                "drivers report every 10 s, and a busy one may miss a report",
+            ),
+        ] {
+            // Nothing at all was told before.
+            if value < least && !value.is_zero() {
+                let least = humantime::format_duration(least);
+                let fault =
+                    Fault::new(format!("engines.{name}.{key}"), format!("is shorter than {least}: {why}"));
+                faults.push(fault.allowed(format!("{least} or more")));
+            }
+        }
     }
 }
 

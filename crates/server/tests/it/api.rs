@@ -230,6 +230,14 @@ async fn a_log_compaction_cannot_be_asked_for() {
     let refused = server.post("/api/v1/instances", body).await;
     assert_eq!(refused.problem(400), "invalid");
     assert!(refused.json()["hint"].as_str().unwrap().contains("no procedure"), "{}", refused.text);
+    let body = json!({"table": "/data/g", "action": "bogus", "instant": T1});
+    let bogus = server.post("/api/v1/instances", body).await;
+    assert_eq!(bogus.problem(400), "invalid");
+    assert!(
+        bogus.json()["hint"].as_str().unwrap().starts_with("use compaction, clustering or clean"),
+        "{}",
+        bogus.text
+    );
     assert_eq!(server.get("/api/v1/instances?action=logcompaction").await.ok()["items"], json!([]));
     server.stop().await;
 }

@@ -107,6 +107,40 @@ fn every_fault_comes_in_one_answer_with_its_key_and_what_is_allowed() {
 }
 
 #[test]
+fn times_that_no_driver_could_keep_are_refused() {
+    let spark = |key: &str, value: &str| faults(&format!("[engines.a]\n{key} = '{value}'\n"));
+    for (key, short, least, shown) in [
+        ("heartbeat_silence", "29s", "30s", "30s or more"),
+        ("heartbeat_silence", "1ms", "30s", "10 s"),
+        ("run_timeout", "59s", "1m", "1m or more"),
+        ("submit_timeout", "999ms", "1s", "1s or more"),
+    ] {
+        let found = spark(key, short);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].starts_with(&format!("engines.a.{key}: ")) && found[0].contains(shown), "{found:?}");
+        assert!(read(&format!("[engines.a]\n{key} = '{least}'\n"), &[], &[]).is_ok(), "{key}");
+        let simulated = format!("[engines.a]\nkind = 'simulated'\n{key} = '{short}'\n");
+        assert!(read(&simulated, &[], &[]).is_ok(), "{key}");
+        let nothing = spark(key, "0s");
+        assert!(nothing.len() == 1 && nothing[0].starts_with(&format!("engines.a.{key}: ")), "{nothing:?}");
+    }
+}
+
+#[test]
+fn a_lock_that_locks_nothing_is_refused() {
+    for class in ["InProcessLockProvider", "NoopLockProvider"] {
+        let text = format!(
+            "[hudi.options]\nhoodie.write.lock.provider = 'org.apache.hudi.client.transaction.lock.{class}'\n"
+        );
+        let found = faults(&text);
+        assert!(
+            found.len() == 1 && found[0].contains("hoodie.write.lock.provider: is refused: it locks"),
+            "{found:?}"
+        );
+    }
+}
+
+#[test]
 fn a_fault_says_where_it_was_read() {
     let answer =
         read("[retry]\nmax_attempts = 0\n", &[("TMS_STORE__KIND", "x")], &[("look.scan_every", "soon")]);

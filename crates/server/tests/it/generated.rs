@@ -50,6 +50,32 @@ fn every_operation_has_a_name_of_its_own_and_a_described_answer() {
 }
 
 #[test]
+fn every_whole_number_of_the_description_has_limits_that_a_client_can_hold() {
+    fn walk(part: &serde_json::Value, n: &mut u32) {
+        if let Some(entries) = part.as_object() {
+            let kind = &entries.get("type").cloned().unwrap_or_default();
+            if kind == "integer" || kind.as_array().is_some_and(|k| k.contains(&"integer".into())) {
+                let limit = |key: &str| part[key].as_i64().unwrap_or_else(|| panic!("no {key}: {part}"));
+                let (low, high) = (limit("minimum"), limit("maximum"));
+                match part["format"].as_str() {
+                    Some("int32") => {
+                        assert!(low >= i64::from(i32::MIN) && high <= i64::from(i32::MAX), "{part}")
+                    }
+                    other => assert_eq!(other, Some("int64"), "{part}"),
+                }
+                *n += 1;
+            }
+            entries.values().for_each(|v| walk(v, n));
+        } else if let Some(items) = part.as_array() {
+            items.iter().for_each(|v| walk(v, n));
+        }
+    }
+    let mut n = 0;
+    walk(&serde_json::from_str(&tms_server::api::openapi_json()).unwrap(), &mut n);
+    assert!(n > 40, "{n}");
+}
+
+#[test]
 fn a_committed_file_gives_the_configuration_that_it_says() {
     for path in ["config/reference.toml", "config/presets/embedded-redb.toml"] {
         let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::Running;
+use crate::support::{Running, keep_lines};
 
 fn secret(text: &str) -> (tempfile::TempDir, String) {
     let dir = tempfile::tempdir().unwrap();
@@ -80,4 +80,23 @@ async fn writers_show_their_key_once_there_is_one() {
     server.get(&service("the-key-of-writers")).await.ok();
     server.get("/api/v1/tables").await.ok();
     server.stop().await;
+}
+
+#[tokio::test]
+async fn refused_writers_are_told_where_the_key_stands_and_logged_once_a_minute() {
+    let (lines, _guard) = keep_lines();
+    let (_a, token) = secret("the-token-of-the-api");
+    let (_b, key) = secret("the-key-of-writers");
+    for (flag, file) in [("server.token_file", &token), ("server.callback_key_file", &key)] {
+        let before = lines.text().matches("Refused a writer").count();
+        let server = Running::start(&[(flag, file)]).await;
+        for _ in 0..3 {
+            let refused = server.commit("/d/t").await;
+            assert_eq!(refused.problem(401), "denied");
+            let hint = refused.json()["hint"].as_str().unwrap().to_owned();
+            assert!(hint.ends_with(&format!("stands in {flag}")), "{hint}");
+        }
+        assert_eq!(lines.text().matches("Refused a writer").count(), before + 1, "{flag}");
+        server.stop().await;
+    }
 }

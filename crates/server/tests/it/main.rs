@@ -7,6 +7,7 @@ mod generated;
 mod guard;
 mod guide;
 mod jobs;
+mod limits;
 mod metrics;
 mod names;
 mod program;

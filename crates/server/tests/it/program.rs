@@ -68,6 +68,11 @@ fn a_faulty_configuration_ends_with_2_and_names_every_fault() {
         error.contains("store.knid") && error.contains("retry.max_attempts") && error.contains("2 faults"),
         "{error}"
     );
+    let (code, _, error) = output(&["--config", "nowhere.toml"], dir.path());
+    assert!(
+        code == 2 && error.contains("nowhere.toml: No such file") && !error.contains("allowed"),
+        "{error}"
+    );
     assert_eq!(output(&["--set", "nonsense"], dir.path()).0, 2);
     assert_eq!(output(&["--nonsense"], dir.path()).0, 2);
 }
@@ -149,6 +154,19 @@ async fn a_start_without_spark_warns_once_raises_the_alarm_and_is_ready() {
     assert!(body["engines"][0]["trouble"].to_string().contains("spark_home"), "{body}");
     signal(&child, "-TERM");
     assert_eq!(ended_within(&mut child, Duration::from_secs(10)), 0);
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = taken.local_addr().unwrap().to_string();
+    let (code, _, error) = output(&["--listen", &listen], dir.path());
+    assert_eq!((code, error.matches("Address already in use").count()), (1, 1), "{error}");
+    std::fs::write(dir.path().join("file"), "").unwrap();
+    let (code, _, error) = output(&["--listen", "127.0.0.1:0", "--set", "store.path=file/x"], dir.path());
+    assert!(code == 1 && error.contains("cannot use the folder"), "{error}");
+    assert_eq!(error.matches("(os error").count(), 1, "{error}");
 }
 
 #[test]

@@ -36,6 +36,9 @@ async fn planted_secrets_show_nowhere() {
         ("hudi.options.hoodie.write.lock.x.session.token", &marked(4)),
         ("hudi.options.hoodie.write.lock.x.access.key", &marked(5)),
     ];
+    let login = format!("u:{}@zk:2181", marked(30));
+    let options =
+        [&options[..], &[("hudi.options.hoodie.write.lock.zookeeper.url", login.as_str())]].concat();
     let printed = print::to_toml(&loaded(&options).config).unwrap();
     let server = Running::start(&options).await;
     let mut told = vec![printed];
@@ -147,7 +150,7 @@ async fn planted_secrets_show_nowhere() {
         assert!(log.contains(line), "{line} was not kept:\n{log}");
     }
     for (what, text) in told.iter().map(|t| ("answer", t)).chain([("log", &log)]) {
-        for secret in (1..=29).map(marked).chain([token.clone()]) {
+        for secret in (1..=30).map(marked).chain([token.clone()]) {
             if let Some(at) = text.find(&secret) {
                 let from = text.floor_char_boundary(at.saturating_sub(200));
                 panic!("{secret} is in a {what}: …{}", &text[from..at + secret.len()]);

@@ -10,6 +10,7 @@ use crate::commands::table::named;
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::wait::{self, Waiting};
+use crate::words;
 
 /// What is asked for.
 #[derive(Debug, Args)]
@@ -18,13 +19,13 @@ pub(crate) struct Arguments {
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     table: String,
     /// compaction, clustering or clean.
-    #[arg(long)]
+    #[arg(long, value_parser = words::action)]
     action: String,
     /// Requested time of the plan; a clean may have none.
-    #[arg(long)]
+    #[arg(long, value_parser = words::instant)]
     instant: Option<String>,
     /// Queue.
-    #[arg(long)]
+    #[arg(long, value_parser = words::queue)]
     queue: Option<String>,
     /// Higher first.
     #[arg(long, allow_negative_numbers = true)]

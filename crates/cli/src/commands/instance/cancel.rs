@@ -1,19 +1,19 @@
 //! `tms instance cancel`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 
 use crate::arguments::WaitArguments;
 use crate::commands::instance::{ended, table_of};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::wait::{self, Waiting};
+use crate::words;
 
 /// Which instance.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::instance_id)]
     id: String,
     #[command(flatten)]
     wait: WaitArguments,

@@ -7,6 +7,7 @@ use crate::commands::instance::table_of;
 use crate::commands::table::named;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::words;
 
 /// Which instances are listed.
 #[derive(Debug, Args)]
@@ -15,14 +16,14 @@ pub(crate) struct Arguments {
     #[arg(long)]
     table: Option<String>,
     /// Of these actions: compaction, logcompaction, clustering, clean.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = words::ACTIONS, hide_possible_values = true)]
     action: Vec<String>,
     /// In these states: hinted, pending, waiting_foreign, parked, active, succeeding, succeeded, failed, cancelled,
     /// obsolete.
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', value_parser = words::STATES, hide_possible_values = true)]
     state: Vec<String>,
     /// Of this queue.
-    #[arg(long)]
+    #[arg(long, value_parser = words::queue)]
     queue: Option<String>,
     /// Only those that have not ended.
     #[arg(long, conflicts_with = "ended")]

@@ -1,16 +1,16 @@
 //! `tms instance logs`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::words;
 
 /// Which log.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::instance_id)]
     id: String,
     /// Number of the attempt; the last one when absent.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]

@@ -1,16 +1,16 @@
 //! `tms instance remove`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::words;
 
 /// Which instance.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::instance_id)]
     id: String,
 }
 

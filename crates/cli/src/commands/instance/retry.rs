@@ -1,7 +1,6 @@
 //! `tms instance retry`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::RetryInstance;
 
 use crate::arguments::WaitArguments;
@@ -9,12 +8,13 @@ use crate::commands::instance::{ended, table_of};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::wait::{self, Waiting};
+use crate::words;
 
 /// Which instance.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::instance_id)]
     id: String,
     /// Runs it although somebody else seems to: only when it is certain that nobody does.
     #[arg(long)]

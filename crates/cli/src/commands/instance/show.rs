@@ -1,28 +1,37 @@
 //! `tms instance show`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::{Attempt, Event, Instance, InstanceDetail};
 
-use crate::commands::instance::{load_detail, plain_instance};
+use crate::arguments::WaitArguments;
+use crate::commands::instance::{load_detail, plain_instance, verdict};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::show;
 use crate::table::{Facts, Rows};
+use crate::wait::{self, Waiting};
+use crate::words;
 
 /// Which instance.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Id of the instance.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::instance_id)]
     id: String,
+    #[command(flatten)]
+    wait: WaitArguments,
 }
 
-/// Shows one instance with its attempts and events.
+/// Shows one instance with its attempts and events; with `--wait` once it has ended.
 pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
+    let waiting = Waiting::new(ctx.out, &arguments.wait);
+    if arguments.wait.wait {
+        wait::for_end(ctx, &arguments.id, waiting).await?;
+    }
     let detail = load_detail(ctx, &arguments.id).await?;
     let instance = plain_instance(&detail)?;
-    ctx.out.result(&detail, |detail| text(&instance, detail))
+    ctx.out.result(&detail, |detail| text(&instance, detail))?;
+    if arguments.wait.wait { verdict(&instance, "succeeded") } else { Ok(()) }
 }
 
 fn text(instance: &Instance, detail: &InstanceDetail) -> String {
@@ -37,7 +46,7 @@ fn text(instance: &Instance, detail: &InstanceDetail) -> String {
         text.push_str(&attempt_rows(&attempts));
     }
     text.push_str("\nevents\n");
-    text.push_str(&event_rows(&detail.events));
+    text.push_str(&event_rows(&detail.events, instance.detail.as_deref()));
     text
 }
 
@@ -52,7 +61,9 @@ fn facts(instance: &Instance, last: Option<&Event>) -> Facts {
     // How it ended stands in its last event alone.
     let end = last.filter(|_| !instance.is_live).map(|event| &event.reason);
     facts.add_some("detail", instance.detail.as_ref().or(end));
-    facts.add_some("waits for", instance.waits_for.as_ref());
+    // What holds a parked instance is its detail, and mostly no more than that.
+    let is_detail = |waits: &&String| instance.detail.as_ref().is_some_and(|detail| waits.contains(detail));
+    facts.add_some("waits for", instance.waits_for.as_ref().filter(|waits| !is_detail(waits)));
     facts.add_some("way out", instance.way_out.as_ref());
     facts.add_some("not before", show::time_or_none(instance.not_before.as_ref()));
     facts.add("queue", &instance.queue);
@@ -94,7 +105,23 @@ fn attempt_rows(attempts: &[&Attempt]) -> String {
     rows.text()
 }
 
-fn event_rows(events: &[Event]) -> String {
+/// Longest text that an event may repeat, in characters.
+const REPEATED_CHARS_MAX: usize = 60;
+
+/// Leaves out of a reason what stands above as the detail; an event may hold less of it.
+fn without(reason: &str, detail: &str) -> String {
+    let head: String = detail.chars().take(REPEATED_CHARS_MAX).collect();
+    match reason.find(&head) {
+        Some(at) if head.len() < detail.len() => {
+            let rest = &reason[at..];
+            let after = rest.strip_prefix(detail).unwrap_or_default();
+            format!("{}(see detail){after}", &reason[..at])
+        }
+        _ => reason.to_owned(),
+    }
+}
+
+fn event_rows(events: &[Event], detail: Option<&str>) -> String {
     let mut rows = Rows::new(&["AT", "WHO", "STATE", "WHY"]);
     for event in events {
         rows.add([
@@ -104,8 +131,24 @@ fn event_rows(events: &[Event]) -> String {
                 .as_ref()
                 .map_or_else(|| event.actor.clone(), |d| format!("{} {d}", event.actor)),
             event.to.clone(),
-            event.reason.clone(),
+            detail.map_or_else(|| event.reason.clone(), |detail| without(&event.reason, detail)),
         ]);
     }
     rows.text()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_reason_stands_once() {
+        let detail = "no_lock ".repeat(60);
+        let head: String = detail.chars().take(100).collect();
+        assert_eq!(without(&format!("held: {detail}"), &detail), "held: (see detail)");
+        assert_eq!(without(&format!("held: {detail}; more"), &detail), "held: (see detail); more");
+        assert_eq!(without(&format!("held: {head}…"), &detail), "held: (see detail)");
+        assert_eq!(without("held: short", "short"), "held: short");
+        assert_eq!(without("a driver got leave", &detail), "a driver got leave");
+    }
 }

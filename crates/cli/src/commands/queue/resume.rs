@@ -1,17 +1,17 @@
 //! `tms queue resume`
 
 use clap::Args;
-use clap::builder::NonEmptyStringValueParser;
 
 use crate::commands::queue::table_of;
 use crate::context::Context;
 use crate::failure::Failure;
+use crate::words;
 
 /// Which queue.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Name of the queue.
-    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    #[arg(value_parser = words::queue)]
     name: String,
 }
 

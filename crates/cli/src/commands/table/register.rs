@@ -12,6 +12,7 @@ use crate::commands::table::{named, table_of};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::show::plain;
+use crate::words;
 
 /// The table and its settings.
 #[derive(Debug, Args)]
@@ -21,22 +22,22 @@ pub(crate) struct Arguments {
     path: String,
     /// Actions that TMS executes; never set: what the server's configuration says. Hand over only what no writer
     /// executes.
-    #[arg(long, value_delimiter = ',', value_name = "ACTION")]
+    #[arg(long, value_delimiter = ',', value_name = "ACTION", value_parser = words::action)]
     actions: Option<Vec<String>>,
     /// How writers and jobs keep out of each other's way: locked or exclusive.
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = words::CONCURRENCY, hide_possible_values = true)]
     concurrency: Option<String>,
     /// Completed data commits after which TMS cleans the table; 0 = never.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
     clean_after_commits: Option<i32>,
     /// What to do with an abandoned table service of somebody else: ask or after_grace.
-    #[arg(long, value_name = "WORD")]
+    #[arg(long, value_name = "WORD", value_parser = words::TAKE_OVER, hide_possible_values = true)]
     take_over: Option<String>,
     /// Silence after which it counts as abandoned, such as 6h; at least 2m, counted in whole seconds.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     foreign_grace: Option<Duration>,
     /// Queue of the table's instances.
-    #[arg(long)]
+    #[arg(long, value_parser = words::queue)]
     queue: Option<String>,
     /// Priority of the table's instances; higher first.
     #[arg(long, allow_negative_numbers = true)]
@@ -90,7 +91,7 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
             ctx.out.result(&Looked { table: &table, advice: None }, |l| {
                 table_of(std::slice::from_ref(l.table))
             })?;
-            Err(unread(failure))
+            Err(unread(failure, &arguments.path))
         }
     }
 }
@@ -125,10 +126,12 @@ fn whole_secs(time: Duration) -> i64 {
 }
 
 /// Why there is no advice on a table that was registered all the same.
-fn unread(failure: Failure) -> Failure {
+fn unread(failure: Failure, path: &str) -> Failure {
     match failure {
         Failure::Refused { text, hint } | Failure::Busy { text, hint } | Failure::NotFound { text, hint } => {
-            Failure::Refused { text: format!("registered, but it cannot be read: {text}"), hint }
+            let forget = format!("a path that is no table is forgotten by `tms table remove {path}`");
+            let hint = hint.map_or_else(|| forget.clone(), |hint| format!("{hint}; {forget}"));
+            Failure::Refused { text: format!("registered, but it cannot be read: {text}"), hint: Some(hint) }
         }
         other => other,
     }

@@ -430,3 +430,24 @@ fn a_clean_runs_its_own_plan_again_but_not_beside_a_foreign_one() {
     clean.sign = Some(at(9_999));
     assert_eq!(clean.check(), Verdict::WaitForeign(Some(at(9_999))));
 }
+
+#[test]
+fn what_a_person_allowed_says_nothing_of_a_runner_that_comes_later() {
+    let mut allowed = foreign(Some(100), TakeOver::Ask);
+    allowed.instance.take_over = true;
+    allowed.instance.take_over_at = Some(at(9_900));
+    assert_eq!(allowed.check(), Verdict::Go(Expected::InflightOfOurs));
+    allowed.sign = Some(at(9_911));
+    assert_eq!(allowed.check(), Verdict::WaitForeign(Some(at(9_911))));
+    allowed.instance.take_over_at = Some(at(9_950));
+    assert_eq!(allowed.check(), Verdict::Go(Expected::InflightOfOurs), "allowed again");
+
+    let mut clean = next_clean();
+    clean.plan(Action::Clean, T2, true);
+    clean.instance.take_over = true;
+    clean.instance.take_over_at = Some(at(9_000));
+    clean.sign = Some(at(8_000));
+    assert_eq!(clean.check(), Verdict::Go(Expected::InflightOfOurs));
+    clean.sign = Some(at(9_990));
+    assert_eq!(clean.check(), Verdict::WaitForeign(Some(at(9_990))));
+}

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
+use crate::decision::judge::failure::{EXIT_NO_LEAVE, exit_code_of};
 use crate::decision::judge::{Context, EngineSays, PlanState, Situation, Step, TimelineSays, judge, urgency};
 use crate::decision::transition::Change;
 use crate::engine::{Capabilities, Engine, Force, Found, JobRef, JobState};
 use crate::error::Error;
 use crate::model::action::Action;
-use crate::model::attempt::{Attempt, AttemptState};
+use crate::model::attempt::{Attempt, AttemptState, Holder};
 use crate::model::id::InstanceId;
 use crate::model::instance::{Instance, InstanceKey, InstanceState};
 use crate::model::table::TableRecord;
@@ -66,7 +67,7 @@ pub(super) async fn judge_one(
     let mut evidence = Evidence { engine_word: word_of(&found.state), sight: None };
     let mut instance = instance;
     if is_look_due(leader, id, |watch| watch.look_at) {
-        (timeline, instance) = look(leader, instance, &found.state, &mut evidence).await?;
+        (timeline, instance) = look(leader, instance, &mut evidence).await?;
     }
     let knows_holder = knows_holder(engine, &attempt, &found).await;
     // Once without a look, and once with it when the first judgement asks for one.
@@ -76,7 +77,7 @@ pub(super) async fn judge_one(
         let steps = judge(&situation).steps;
         let wants_look = steps.contains(&Step::LookNow) && timeline == TimelineSays::NotLooked;
         if wants_look && is_look_due(leader, id, |watch| Some(watch.look_not_before.unwrap_or_default())) {
-            (timeline, instance) = look(leader, instance, &found.state, &mut evidence).await?;
+            (timeline, instance) = look(leader, instance, &mut evidence).await?;
             continue;
         }
         return act(leader, engine, &instance, steps, &found, &evidence).await;
@@ -197,11 +198,17 @@ fn context_of(
         let reachable_for = now.saturating_sub(watch.since).saturating_sub(watch.unreachable);
         let settled_for = watch.ended.map(|at| now.saturating_sub(at));
         let engine_settled = matches!(state, JobState::Ended { is_settled: true, .. });
+        // The engine's driver was sent away because another one holds leave: its end says nothing of that one, which only
+        // its own time limit ends.
+        let is_others_end = !knows_holder
+            && !is_overdue
+            && attempt.is_some_and(|a| matches!(a.holder, Holder::Run(_)) && a.report.is_none())
+            && matches!(state, JobState::Ended { how, .. } if exit_code_of(how) == Some(EXIT_NO_LEAVE));
         Context {
             is_fenced: attempt.is_some_and(|a| a.launcher.is_fenced()),
             refuses_duplicates: can.refuses_duplicates,
             within_submit_grace: reachable_for < can.submit_timeout,
-            is_settled: engine_settled || settled_for.is_some_and(|t| t >= can.settle),
+            is_settled: !is_others_end && (engine_settled || settled_for.is_some_and(|t| t >= can.settle)),
             // A holder that is proven dead cannot have spoken since; its last words are no sign of life then.
             heard_recently: has_spoken && heard && !(engine_settled && knows_holder),
             is_lost: watch.unreadable_table.is_some_and(|at| now.saturating_sub(at) >= UNREADABLE_MAX),
@@ -216,13 +223,12 @@ fn context_of(
 async fn look(
     leader: &Leader,
     instance: Instance,
-    state: &JobState,
     evidence: &mut Evidence,
 ) -> Result<(TimelineSays, Instance), Error> {
     let Some(record) = leader.table(instance.key.table).await? else {
         return Ok((TimelineSays::NotLooked, instance));
     };
-    let (says, instance) = look_at(leader, &record, instance, state, evidence).await?;
+    let (says, instance) = look_at(leader, &record, instance, evidence).await?;
     let again = leader.clock.monotonic() + LOOK_EVERY;
     leader.watch(instance.id, |watch| {
         watch.look_not_before = Some(again);
@@ -246,7 +252,6 @@ async fn look_at(
     leader: &Leader,
     record: &TableRecord,
     instance: Instance,
-    state: &JobState,
     evidence: &mut Evidence,
 ) -> Result<(TimelineSays, Instance), Error> {
     let path = &record.table.base_path;
@@ -280,7 +285,7 @@ async fn look_at(
                 instance = after;
             }
         } else {
-            return Ok((clean_says(&sight, attempt.as_ref(), state), instance));
+            return Ok((clean_says(&sight, attempt.as_ref()), instance));
         }
     }
     let Some(instant) = instance.key.instant.clone() else { return Ok((TimelineSays::NotLooked, instance)) };
@@ -311,13 +316,14 @@ fn missing(leader: &Leader, instance: &Instance) -> TimelineSays {
     }
 }
 
-/// Work without an instant: a clean that planned and ran in one job, or found nothing to clean.
-fn clean_says(sight: &crate::timeline::Sight, attempt: Option<&Attempt>, state: &JobState) -> TimelineSays {
+/// Work without an instant: a clean that planned and ran in one job, or found nothing to clean. That it found nothing is the
+/// driver's word alone: an exit code of 0 may be that of a script around it.
+fn clean_says(sight: &crate::timeline::Sight, attempt: Option<&Attempt>) -> TimelineSays {
     let Some(attempt) = attempt else { return TimelineSays::NotLooked };
-    let is_newer = attempt.call_at.is_some() && sight.newest_clean() > attempt.baseline.as_ref();
-    let has_returned = attempt.report.as_ref().is_some_and(|r| r.outcome == "returned")
-        || matches!(state, JobState::Ended { how, .. } if crate::decision::judge::failure::exit_code_of(how) == Some(0));
-    if is_newer || (has_returned && attempt.call_at.is_some()) {
+    let has_called = attempt.call_at.is_some();
+    let is_newer = sight.newest_clean() > attempt.baseline.as_ref();
+    let has_returned = attempt.report.as_ref().is_some_and(|r| r.outcome == "returned");
+    if has_called && (is_newer || has_returned) {
         TimelineSays::Completed { files: 1 }
     } else {
         debug_assert!(attempt.baseline.is_none() || sight.newest_clean().is_some());

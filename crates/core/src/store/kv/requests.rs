@@ -61,7 +61,10 @@ fn accept(tx: &mut Tx<'_>, touches: &mut Touches, one: &HandOver) -> Result<Acce
             }
         },
     };
-    if !one.spelling.is_empty() {
+    let is_writer = matches!(one.trigger, Trigger::Callback | Trigger::Client);
+    // A person's spelling holds until a writer announces its own.
+    let is_announced = is_writer || touch.last_heard.is_none();
+    if is_announced && !one.spelling.is_empty() {
         touch.spelling.clone_from(&one.spelling);
     }
     if one.database.is_some() {
@@ -72,7 +75,9 @@ fn accept(tx: &mut Tx<'_>, touches: &mut Touches, one: &HandOver) -> Result<Acce
     }
     if one.touch {
         touch.touch += 1;
-        touch.last_heard = touch.last_heard.max(Some(one.at));
+        if is_writer {
+            touch.last_heard = touch.last_heard.max(Some(one.at));
+        }
         touch.trigger = Some(one.trigger);
         mark_touched(tx, table)?;
     }

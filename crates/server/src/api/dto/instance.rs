@@ -6,11 +6,15 @@ use tms_core::engine::LogTail;
 use tms_core::manager::instance::{InstanceDetail, InstanceView};
 use tms_core::model::attempt::{Attempt, Holder};
 use tms_core::model::event::{Actor, Event};
-use tms_core::model::instance::InstanceState;
+use tms_core::model::instance::{InstanceState, ParkReason};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::api::dto::{int32, int64, tasks};
 use crate::redact;
+
+/// A percentage that only the timeline can complete.
+pub(in crate::api) const PERCENT_MAX: u8 = 99;
 
 /// One table service to be run.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -166,10 +170,13 @@ pub struct ProgressDto {
     /// What it does.
     pub phase: String,
     /// Tasks ended.
+    #[schema(maximum = 1_000_000_000_000_u64)]
     pub tasks_done: u64,
     /// Tasks known so far; may grow.
+    #[schema(maximum = 1_000_000_000_000_u64)]
     pub tasks_total: u64,
     /// 0 to 99; only the timeline makes it whole.
+    #[schema(maximum = 99)]
     pub percent: u8,
 }
 
@@ -276,6 +283,16 @@ pub(in crate::api) fn word(value: impl Serialize) -> String {
     }
 }
 
+/// What a person can do; with the command where one command does it.
+fn way_out(reason: ParkReason, path: &str) -> String {
+    match reason {
+        ParkReason::NoLock => {
+            format!("{}: `tms table register {} --concurrency locked`", reason.way_out(), shown(path))
+        }
+        _ => reason.way_out().to_owned(),
+    }
+}
+
 impl From<InstanceView> for InstanceDto {
     fn from(view: InstanceView) -> Self {
         let instance = view.instance;
@@ -284,7 +301,7 @@ impl From<InstanceView> for InstanceDto {
             InstanceState::Parked { reason, detail, .. } => (
                 Some(reason.as_str().to_owned()),
                 Some(shown(detail)),
-                Some(reason.way_out().to_owned()),
+                Some(way_out(*reason, &view.table_path)),
                 None,
             ),
             _ => (None, None, None, None),
@@ -308,14 +325,14 @@ impl From<InstanceView> for InstanceDto {
             priority: instance.priority,
             trigger: word(instance.trigger),
             plan: PlanDto {
-                file_groups: instance.plan.file_groups,
-                log_files: instance.plan.log_files,
-                bytes: instance.plan.bytes,
-                partitions: instance.plan.partitions,
+                file_groups: instance.plan.file_groups.map(int64),
+                log_files: instance.plan.log_files.map(int64),
+                bytes: instance.plan.bytes.map(int64),
+                partitions: instance.plan.partitions.map(int64),
             },
             attempt: instance.attempt.map(AttemptDto::from),
-            n_attempts: instance.n_attempts,
-            n_failed: instance.n_failed,
+            n_attempts: int32(instance.n_attempts),
+            n_failed: int32(instance.n_failed),
             last_error: instance.last_error.as_deref().map(shown),
             cancel_asked: instance.cancel_asked.map(|c| CancelAskedDto { by: shown(&c.by), at: c.at }),
             take_over: instance.take_over,
@@ -324,7 +341,7 @@ impl From<InstanceView> for InstanceDto {
             created_at: instance.created_at,
             updated_at: instance.updated_at,
             ended_at: instance.ended_at,
-            version: instance.version.0,
+            version: int64(instance.version.0),
         }
     }
 }
@@ -332,7 +349,7 @@ impl From<InstanceView> for InstanceDto {
 impl From<Attempt> for AttemptDto {
     fn from(attempt: Attempt) -> Self {
         Self {
-            number: attempt.number,
+            number: int32(attempt.number),
             tag: attempt.tag.to_string(),
             engine: attempt.engine.to_string(),
             is_fenced: attempt.launcher.is_fenced(),
@@ -343,7 +360,7 @@ impl From<Attempt> for AttemptDto {
                 Holder::Run(run) => Some(run.to_string()),
                 Holder::None | Holder::Revoked => None,
             },
-            term: attempt.term.0,
+            term: int64(attempt.term.0),
             expected: word(attempt.expected),
             intended_at: attempt.intended_at,
             called_at: attempt.called_at,
@@ -357,9 +374,9 @@ impl From<Attempt> for AttemptDto {
             engine_word: attempt.engine_word.as_deref().map(shown),
             progress: attempt.progress.map(|p| ProgressDto {
                 phase: shown(&p.phase),
-                tasks_done: p.tasks_done,
-                tasks_total: p.tasks_total,
-                percent: p.percent,
+                tasks_done: tasks(p.tasks_done),
+                tasks_total: tasks(p.tasks_total),
+                percent: p.percent.min(PERCENT_MAX),
             }),
             report: attempt.report.map(|r| ReportDto {
                 outcome: shown(&r.outcome),
@@ -369,7 +386,7 @@ impl From<Attempt> for AttemptDto {
                 at: r.at,
             }),
             end: attempt.end.map(word),
-            n_kills: attempt.n_kills,
+            n_kills: int32(attempt.n_kills),
         }
     }
 }
@@ -388,7 +405,7 @@ impl From<Event> for EventDto {
             actor_detail,
             from: event.from,
             to: event.to,
-            attempt: event.attempt,
+            attempt: event.attempt.map(int32),
             reason: shown(&event.reason),
         }
     }

@@ -2,13 +2,14 @@
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use tms_core::Error;
 use tms_core::manager::engine::EngineView;
 use tms_core::manager::node::NodeView;
 use tms_core::manager::queue::QueueChange;
 use tms_core::model::queue::Queue;
+use tms_core::{Error, ErrorKind};
 use utoipa::ToSchema;
 
+use crate::api::dto::{INT32_MAX, int32, int64};
 use crate::redact;
 
 /// A named share of an engine.
@@ -97,8 +98,8 @@ impl From<Queue> for QueueDto {
         Self {
             name: queue.name.to_string(),
             engine: queue.engine.map(|e| e.to_string()),
-            limit: queue.limit,
-            weight: queue.weight,
+            limit: int32(queue.limit),
+            weight: int32(queue.weight),
             is_paused: queue.is_paused,
         }
     }
@@ -108,6 +109,14 @@ impl TryFrom<SetQueueDto> for QueueChange {
     type Error = Error;
 
     fn try_from(dto: SetQueueDto) -> Result<Self, Error> {
+        for (key, value) in [("limit", dto.limit), ("weight", dto.weight)] {
+            if let Some(odd) = value.filter(|n| *n > INT32_MAX) {
+                return Err(Error::new(ErrorKind::Invalid, "change the queue")
+                    .with("key", key)
+                    .with("value", odd)
+                    .hint("use at most 2147483647"));
+            }
+        }
         let engine = match dto.engine.as_deref() {
             None => None,
             Some("") => Some(None),
@@ -124,8 +133,8 @@ impl From<EngineView> for EngineDto {
             kind: view.kind.to_owned(),
             is_fenced: view.capabilities.is_fenced,
             is_simulation: view.capabilities.is_simulation,
-            running_max: view.capabilities.running_max,
-            run_timeout_secs: view.capabilities.run_timeout.as_secs(),
+            running_max: int32(view.capabilities.running_max),
+            run_timeout_secs: int64(view.capabilities.run_timeout.as_secs()),
             trouble: view.trouble.map(|t| EngineTroubleDto {
                 reason: t.reason.as_str().to_owned(),
                 detail: redact::text(&t.detail).into_owned(),
@@ -144,7 +153,7 @@ impl From<NodeView> for NodeDto {
             started_at: view.row.started_at,
             seen_at: view.row.seen_at,
             is_leader: view.is_leader,
-            term: view.term.map(|t| t.0),
+            term: view.term.map(|t| int64(t.0)),
         }
     }
 }

@@ -12,11 +12,15 @@ use tms_core::{Error, ErrorKind};
 use utoipa::ToSchema;
 
 use crate::api::dto::instance::{InstanceDto, word};
+use crate::api::dto::{INT32_MAX, int32, int64};
 use crate::redact;
 
 /// Why an action that is seen and shown cannot be asked for.
 pub const NO_LAUNCHER: &str =
     "use compaction, clustering or clean: no procedure of Hudi runs a logcompaction";
+
+/// Longest grace that a person may set, in seconds: ten years, as in the configuration. Beyond is a slip of the unit.
+const FOREIGN_GRACE_SECS_MAX: u64 = 10 * 365 * 24 * 3600;
 
 /// A table, with what writers told and what the last look saw.
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -136,6 +140,7 @@ pub struct TableSettingsDto {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub take_over: Option<String>,
     /// Silence after which the table service of somebody else counts as abandoned, in seconds; at least 120.
+    #[schema(minimum = 120, maximum = 315_360_000)]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub foreign_grace_secs: Option<u64>,
     /// Queue of this table's instances.
@@ -260,21 +265,21 @@ impl From<TableRecord> for TableDto {
             name,
             is_registered: table.is_registered,
             settings: table.settings.into(),
-            touch: touch.touch,
-            looked: look.looked,
+            touch: int64(touch.touch),
+            looked: int64(look.looked),
             last_heard: touch.last_heard,
             looked_at: look.looked_at,
             trouble: look.trouble.map(|t| TroubleDto {
                 error: shown(&t.error),
-                n_failed: t.n_failed,
+                n_failed: int32(t.n_failed),
                 not_before: t.not_before,
                 since: t.since,
             }),
             facts: look.facts.map(|f| FactsDto {
-                table_version: f.table_version,
-                layout: f.layout,
+                table_version: int32(f.table_version),
+                layout: int32(f.layout),
                 table_type: f.table_type,
-                metadata_table_version: f.metadata_table.map(|(version, _)| version),
+                metadata_table_version: f.metadata_table.map(|(version, _)| int32(version)),
             }),
             unserved: look
                 .unserved
@@ -285,14 +290,14 @@ impl From<TableRecord> for TableDto {
                     since: u.since,
                 })
                 .collect(),
-            n_foreign_plans: look.n_foreign_plans,
+            n_foreign_plans: int32(look.n_foreign_plans),
             last_success: look
                 .last_success
                 .into_iter()
                 .map(|(action, at)| (action.to_string(), at))
                 .collect(),
             last_error: look.last_error.as_deref().map(shown),
-            commits_since_clean: look.commits_since_clean,
+            commits_since_clean: int32(look.commits_since_clean),
             damage: look.damage.map(|d| DamageDto { reason: shown(&d.reason), since: d.since }),
             lock_since: look.lock_since,
             acknowledged_at: table.acknowledged_at,
@@ -305,10 +310,10 @@ impl From<TableSettings> for TableSettingsDto {
     fn from(settings: TableSettings) -> Self {
         Self {
             actions: settings.actions.map(|a| a.iter().map(ToString::to_string).collect()),
-            clean_after_commits: settings.clean_after_commits,
+            clean_after_commits: settings.clean_after_commits.map(int32),
             concurrency: settings.concurrency.map(word),
             take_over: settings.take_over.map(word),
-            foreign_grace_secs: settings.foreign_grace_secs,
+            foreign_grace_secs: settings.foreign_grace_secs.map(int64),
             queue: settings.queue.map(|q| q.to_string()),
             priority: settings.priority,
             hudi_options: redact::options(&settings.hudi_options),
@@ -337,9 +342,13 @@ impl TryFrom<TableSettingsDto> for TableSettings {
         if let Some(odd) = actions.iter().flatten().find(|action| !action.has_launcher()) {
             return Err(refuse("actions", odd.as_str(), NO_LAUNCHER));
         }
-        if let Some(secs) = dto.foreign_grace_secs.filter(|secs| *secs < FOREIGN_GRACE_MIN.as_secs()) {
-            let hint = "use at least 120 s: Hudi itself takes a heartbeat for dead only after 2 minutes";
+        let grace = FOREIGN_GRACE_MIN.as_secs()..=FOREIGN_GRACE_SECS_MAX;
+        if let Some(secs) = dto.foreign_grace_secs.filter(|secs| !grace.contains(secs)) {
+            let hint = "use 120 to 315360000 s (ten years): Hudi itself takes a heartbeat for dead only after 2 minutes";
             return Err(refuse("foreign_grace_secs", &secs.to_string(), hint));
+        }
+        if let Some(n) = dto.clean_after_commits.filter(|n| *n > INT32_MAX) {
+            return Err(refuse("clean_after_commits", &n.to_string(), "use 0 (never) to 2147483647"));
         }
         Ok(Self {
             actions,
@@ -368,10 +377,10 @@ impl From<Effective> for EffectiveDto {
     fn from(effective: Effective) -> Self {
         Self {
             actions: effective.actions.iter().map(ToString::to_string).collect(),
-            clean_after_commits: effective.clean_after_commits,
+            clean_after_commits: int32(effective.clean_after_commits),
             concurrency: effective.concurrency.map(word),
             take_over: word(effective.take_over),
-            foreign_grace_secs: effective.foreign_grace.as_secs(),
+            foreign_grace_secs: int64(effective.foreign_grace.as_secs()),
             queue: effective.queue.to_string(),
             priority: effective.priority,
             hudi_options: redact::options(&effective.hudi_options),

@@ -120,6 +120,8 @@ class Lab:
         kept = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "JAVA_HOME", "LANG")}
         # Without it a JVM in the C locale writes every non-ASCII path as `?`.
         kept.setdefault("LANG", "C.UTF-8")
+        # The JVMs of the tests live for seconds: the second compiler would not pay for itself.
+        kept["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         return dict(kept, SPARK_HOME=self.spark_home, SPARK_LOCAL_IP="127.0.0.1", **more)
 
     def table(self, case):

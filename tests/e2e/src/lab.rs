@@ -12,6 +12,9 @@ use crate::tools::Tools;
 /// Rows of one write: ids from first to last, their `ts`, and the partition (none spreads over `a` and `b`).
 pub type Rows<'a> = (u32, u32, u32, Option<&'a str>);
 
+/// Options of every JVM of the tests. They live for seconds: the second compiler would not pay for itself.
+pub const SHORT_JVM: &str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC";
+
 /// What a reader sees of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents {
@@ -51,7 +54,10 @@ impl Lab {
             .env("SPARK_HOME", &tools.spark_home)
             .env("JAVA_HOME", &tools.java_home)
             .env("PYSPARK_PYTHON", &tools.python)
-            .env("PYSPARK_SUBMIT_ARGS", "--driver-memory 1g pyspark-shell")
+            .env(
+                "PYSPARK_SUBMIT_ARGS",
+                format!("--driver-memory 1g --driver-java-options '{SHORT_JVM}' pyspark-shell"),
+            )
             .env("SPARK_LOCAL_IP", "127.0.0.1")
             .env("LC_ALL", "C.UTF-8")
             .stdin(Stdio::piped())

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::http::{get, post};
+use crate::lab::SHORT_JVM;
 use crate::tools::Tools;
 use crate::wait;
 
@@ -225,7 +226,8 @@ fn configuration(tools: &Tools, folder: &Path, roots: &Path, port: u16, settings
     writeln!(
         text,
         "[engines.default]\nkind = \"spark-submit\"\nmaster = \"local[2]\"\nspark_home = {}\njava_home = {}\njob_jar = {}\n\
-         conf = {{ \"spark.driver.memory\" = \"1g\", \"spark.sql.shuffle.partitions\" = \"2\" }}\n\n[engines.default.bundles]",
+         conf = {{ \"spark.driver.memory\" = \"1g\", \"spark.sql.shuffle.partitions\" = \"2\", \
+         \"spark.driver.extraJavaOptions\" = \"{SHORT_JVM}\" }}\n\n[engines.default.bundles]",
         path(&tools.spark_home),
         path(&tools.java_home),
         path(&tools.job_jar),

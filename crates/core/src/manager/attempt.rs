@@ -306,6 +306,14 @@ impl AttemptManager {
         Ok(())
     }
 
+    /// Checks the token of a tag, before anything else of a driver's request is read.
+    ///
+    /// # Errors
+    /// `NotFound` for an unknown tag; `Denied` for another token.
+    pub async fn check_token(&self, tag: &Tag, token: &str) -> Result<(), Error> {
+        self.authorized(tag, token).await.map(drop)
+    }
+
     /// Finds the instance of a tag and checks the token, in constant time, against the attempt that has the tag.
     async fn authorized(&self, tag: &Tag, token: &str) -> Result<Instance, Error> {
         let unknown = || Error::new(ErrorKind::NotFound, "find the attempt").with("tag", tag);

@@ -8,8 +8,6 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{Path, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use subtle::ConstantTimeEq;
-use tms_core::model::attempt::token_hash;
 use tms_core::model::id::Tag;
 use tms_core::{Error, ErrorKind};
 use tokio::sync::Semaphore;
@@ -91,19 +89,8 @@ async fn check_token(app: &App, tag: &str, token: Option<&str>) -> Result<(), Ap
         return Err(Problem::new(401, "denied", "the job's token is missing").into());
     };
     // What is no tag cannot be known; telling the difference would help nobody.
-    let unknown = || Error::new(ErrorKind::NotFound, "find the attempt");
-    let tag = tag.parse::<Tag>().map_err(|_| unknown())?;
-    let found = match app.managers.instances.show(tag.instance()).await {
-        Ok(found) => found,
-        Err(e) if e.kind() == ErrorKind::NotFound => return Err(unknown().with("tag", &tag).into()),
-        Err(e) => return Err(e.into()),
-    };
-    let mut attempts = found.view.instance.attempt.iter().chain(&found.past_attempts);
-    let attempt = attempts.find(|a| a.tag == tag).ok_or_else(|| unknown().with("tag", &tag))?;
-    if bool::from(attempt.token_hash.as_bytes().ct_eq(token_hash(token).as_bytes())) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Denied, "take the driver's token").with("tag", &tag).into())
+    let tag = tag.parse::<Tag>().map_err(|_| Error::new(ErrorKind::NotFound, "find the attempt"))?;
+    Ok(app.managers.attempts.check_token(&tag, token).await?)
 }
 
 #[cfg(test)]

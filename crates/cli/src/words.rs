@@ -68,3 +68,25 @@ pub(crate) fn queue(text: &str) -> Result<String, String> {
     }
     Err("a name is 1 to 64 characters of a-z, A-Z, 0-9, dot, underscore and hyphen".to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use tms_core::model::action::Action;
+    use tms_core::model::instance::InstanceState;
+    use tms_core::model::policy::{Concurrency, TakeOver};
+
+    use super::*;
+
+    #[test]
+    fn words_are_those_of_the_server() {
+        assert_eq!(STATES, InstanceState::WORDS);
+        assert_eq!(ACTIONS, Action::ALL.map(Action::as_str));
+        let reads = |text: &str, is: fn(&str) -> bool| is(&format!("\"{text}\""));
+        for word in CONCURRENCY {
+            assert!(reads(word, |json| serde_json::from_str::<Concurrency>(json).is_ok()), "{word}");
+        }
+        for word in TAKE_OVER {
+            assert!(reads(word, |json| serde_json::from_str::<TakeOver>(json).is_ok()), "{word}");
+        }
+    }
+}

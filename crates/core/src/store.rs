@@ -3,6 +3,7 @@
 //! Each bullet under `# Behavior` is a case of the conformance suite with the same words.
 
 pub mod coalescer;
+pub mod disk;
 pub mod kv;
 pub mod memory;
 
@@ -391,6 +392,9 @@ pub trait LeadershipStore: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - a healthy store answers the check
     async fn check(&self) -> Result<(), Error>;
+
+    /// Records what the store measures of itself as metrics, to be called every few seconds; most have nothing to say.
+    async fn record_metrics(&self) {}
 }
 
 /// A whole store.

@@ -19,8 +19,8 @@ use crate::config::store::{StoreConfig, StoreKind};
 use crate::config::{Config, process_environment};
 use crate::simulated_driver::ProcessLauncher;
 
-#[cfg(not(feature = "store-redb"))]
-compile_error!("no store is compiled in: build with `--features store-redb`");
+#[cfg(not(any(feature = "store-redb", feature = "store-rocksdb")))]
+compile_error!("no store is compiled in: build with `--features store-redb` or `--features store-rocksdb`");
 #[cfg(not(feature = "engine-spark"))]
 compile_error!("no engine is compiled in: build with `--features engine-spark`");
 
@@ -28,6 +28,9 @@ compile_error!("no engine is compiled in: build with `--features engine-spark`")
 const ATTEMPTS: &str = "attempts";
 /// Folder of simulated jobs in the store's folder, by engine.
 const SIMULATED: &str = "simulated";
+/// What each kind of store keeps in its folder, compiled in or not.
+const STORES: [(StoreKind, &str, &str); 2] =
+    [(StoreKind::Redb, "redb", "tms.redb"), (StoreKind::Rocksdb, "rocksdb", "tms.rocksdb")];
 
 /// What a server works with.
 #[derive(Debug, Clone)]
@@ -58,6 +61,18 @@ pub enum AssemblyError {
     /// A name that the configuration's check should have refused.
     #[error("`{0}` is no name of an engine")]
     EngineName(String),
+    /// Another kind of store lies in the folder: a new one beside it would have forgotten all.
+    #[error(
+        "store.kind is `{wanted}`, and {found} is a store of the kind `{kind}`: set store.kind to that, or give the new one another store.path"
+    )]
+    OtherStore {
+        /// What is configured.
+        wanted: &'static str,
+        /// The kind that is there.
+        kind: &'static str,
+        /// Where.
+        found: PathBuf,
+    },
     /// A folder cannot be used.
     #[error("cannot use the folder {folder}: {reason}")]
     Folder {
@@ -108,8 +123,22 @@ fn absolute(path: &Path) -> Result<PathBuf, AssemblyError> {
 }
 
 async fn open_store(config: &StoreConfig, folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    refuse_other_store(config.kind, folder)?;
     match config.kind {
         StoreKind::Redb => open_redb(folder).await,
+        StoreKind::Rocksdb => open_rocksdb(folder).await,
+    }
+}
+
+/// Refuses a folder that holds a store of another kind and none of this one.
+fn refuse_other_store(kind: StoreKind, folder: &Path) -> Result<(), AssemblyError> {
+    let stands = |name: &str| folder.join(name).exists();
+    let Some((_, wanted, own)) = STORES.into_iter().find(|(of, _, _)| *of == kind) else { return Ok(()) };
+    match STORES.into_iter().find(|(of, _, name)| *of != kind && stands(name)) {
+        Some((_, kind, name)) if !stands(own) => {
+            Err(AssemblyError::OtherStore { wanted, kind, found: folder.join(name) })
+        }
+        _ => Ok(()),
     }
 }
 
@@ -119,8 +148,20 @@ async fn open_redb(folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
 }
 
 #[cfg(not(feature = "store-redb"))]
+#[allow(clippy::unused_async, reason = "it has the shape of the one that is compiled in")]
 async fn open_redb(_folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
     Err(not_compiled_in("store.kind", "redb", "store-redb"))
+}
+
+#[cfg(feature = "store-rocksdb")]
+async fn open_rocksdb(folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    tms_store_rocksdb::open(folder).await.map_err(AssemblyError::Backend)
+}
+
+#[cfg(not(feature = "store-rocksdb"))]
+#[allow(clippy::unused_async, reason = "it has the shape of the one that is compiled in")]
+async fn open_rocksdb(_folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    Err(not_compiled_in("store.kind", "rocksdb", "store-rocksdb"))
 }
 
 fn make_engine(
@@ -242,6 +283,54 @@ mod tests {
             text.contains("store.kind")
                 && text.contains("cargo build --release -p tms-server --features store-redb")
         );
+    }
+
+    #[test]
+    fn a_store_of_another_kind_is_not_begun_beside_the_one_that_is_there() {
+        for (kind, wanted, own) in STORES {
+            for (_, other, name) in STORES.into_iter().filter(|(of, _, _)| *of != kind) {
+                let folder = tempfile::tempdir().unwrap();
+                refuse_other_store(kind, folder.path()).unwrap();
+                std::fs::write(folder.path().join(name), "rows").unwrap();
+                let text = refuse_other_store(kind, folder.path()).unwrap_err().to_string();
+                assert!([wanted, other, name].iter().all(|part| text.contains(part)), "{text}");
+                std::fs::write(folder.path().join(own), "rows").unwrap();
+                refuse_other_store(kind, folder.path()).unwrap();
+            }
+        }
+    }
+
+    #[cfg(feature = "store-redb")]
+    #[test]
+    fn the_file_of_redb_has_the_name_that_its_crate_says() {
+        assert!(STORES.iter().any(|(_, _, name)| *name == tms_store_redb::FILE_NAME));
+    }
+
+    #[cfg(feature = "store-rocksdb")]
+    #[test]
+    fn the_folder_of_rocksdb_has_the_name_that_its_crate_says() {
+        assert!(STORES.iter().any(|(_, _, name)| *name == tms_store_rocksdb::FOLDER_NAME));
+    }
+
+    #[cfg(not(feature = "store-rocksdb"))]
+    #[tokio::test]
+    async fn rocksdb_in_a_build_without_it_names_the_command_that_builds_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = open_rocksdb(folder.path()).await.unwrap_err().to_string();
+        assert!(text.contains("cargo build --release -p tms-server --features store-rocksdb"), "{text}");
+    }
+
+    #[cfg(feature = "store-rocksdb")]
+    #[tokio::test]
+    async fn rocksdb_is_opened_and_held() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = StoreConfig { kind: StoreKind::Rocksdb, path: folder.path().to_owned() };
+        let store = open_store(&config, folder.path()).await.unwrap();
+        store.check().await.unwrap();
+        let text = open_store(&config, folder.path()).await.unwrap_err().to_string();
+        for part in ["tms.rocksdb", "it is held by another process", "end the other tms-server"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
     }
 
     #[cfg(feature = "store-redb")]

@@ -81,7 +81,7 @@ enum Help {
 use Help::{Counter, Gauge, Seconds, Sizes};
 
 /// Every metric of the server and of the domain. A test holds it complete.
-const HELP: [(&str, Help); 32] = [
+const HELP: [(&str, Help); 41] = [
     ("tms_http_requests_total", Counter("Requests, by route, method and status.")),
     ("tms_http_request_seconds", Seconds("Time to answer a request, by route.")),
     ("tms_http_connections", Gauge("Open connections.")),
@@ -135,6 +135,24 @@ const HELP: [(&str, Help); 32] = [
     ),
     ("tms_store_conflicts_total", Counter("Writes that somebody else's change stopped; they are repeated.")),
     ("tms_store_bad_rows_total", Counter("Rows of the store that could not be read.")),
+    ("tms_store_rocksdb_cache_bytes", Gauge("Bytes of blocks, indexes and filters in the cache of RocksDB.")),
+    ("tms_store_rocksdb_cache_hits_total", Counter("Blocks that RocksDB found in its cache.")),
+    ("tms_store_rocksdb_cache_misses_total", Counter("Blocks that RocksDB had to read.")),
+    (
+        "tms_store_rocksdb_memtable_bytes",
+        Gauge("Bytes of rows that RocksDB has not written out of memory yet."),
+    ),
+    ("tms_store_rocksdb_wal_bytes", Gauge("Bytes of RocksDB's write-ahead logs on the disk.")),
+    (
+        "tms_store_rocksdb_compaction_pending_bytes",
+        Gauge("Bytes that RocksDB has yet to compact, estimated."),
+    ),
+    (
+        "tms_store_rocksdb_stall_microseconds_total",
+        Counter("Time that RocksDB held writes back because compaction fell behind."),
+    ),
+    ("tms_store_rocksdb_level0_files", Gauge("Files at level 0 of RocksDB, in the family with the most.")),
+    ("tms_store_rocksdb_live_bytes", Gauge("Bytes of live rows of RocksDB on the disk, estimated.")),
 ];
 
 /// Names of all metrics.

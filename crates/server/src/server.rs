@@ -13,8 +13,8 @@ use tms_core::manager::{ManagerParts, Managers};
 use tms_core::model::id::NodeName;
 use tms_core::service::leader::{LeaderParts, Policies};
 use tms_core::service::node::{NodeParts, run_node};
-use tms_core::store::NodeRow;
 use tms_core::store::coalescer::{Coalescer, CoalescerLimits, CoalescerTask};
+use tms_core::store::{NodeRow, Store};
 use tms_core::wake::Wakes;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -51,6 +51,8 @@ pub struct Server {
     engines: EngineWatch,
     node: NodeParts,
     coalescer: CoalescerTask,
+    /// For its figures.
+    store: Arc<dyn Store>,
 }
 
 /// Why a server could not start or ended by itself.
@@ -136,6 +138,7 @@ impl Server {
         };
         let alerts: Arc<dyn AlertSink> = Arc::new(LogAlerts::default());
         let engines = EngineWatch::new(backends.engines.clone(), Arc::clone(&alerts));
+        let store = Arc::clone(&backends.store);
         let leader = LeaderParts {
             store: backends.store,
             engines: backends.engines,
@@ -161,7 +164,7 @@ impl Server {
             jobs: JobGate::default(),
             advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
         };
-        Ok(Self { address, listener, app, engines, node, coalescer: coalescer_task })
+        Ok(Self { address, listener, app, engines, node, coalescer: coalescer_task, store })
     }
 
     /// Returns the address that it listens on, with the port that a 0 became.
@@ -179,7 +182,7 @@ impl Server {
         let stop_node = CancellationToken::new();
         let stop_writes = CancellationToken::new();
         tracing::info!(address = %self.address, node = %self.node.node.name, "Serving.");
-        let upkeep = self.app.metrics.clone();
+        let (upkeep, store) = (self.app.metrics.clone(), self.store);
         let mut http = task("http", http::serve(self.listener, api::router(self.app), stop_http.clone()));
         let mut node = task("node", run_node(self.node, stop_node.clone()));
         let mut writes = task("coalescer", self.coalescer.run(stop_writes.clone()));
@@ -187,6 +190,7 @@ impl Server {
         let mut metrics = task("metrics", async move {
             loop {
                 tokio::time::sleep(metrics::UPKEEP_EVERY).await;
+                store.record_metrics().await;
                 upkeep.run_upkeep();
             }
         });

@@ -2,14 +2,13 @@
 //! returns.
 
 use std::cell::OnceCell;
-use std::fs::{DirBuilder, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind as IoKind;
 use std::ops::Bound;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
-use std::time::Duration;
 
 use bytes::Bytes;
 use redb::{
@@ -17,12 +16,13 @@ use redb::{
     ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError, TransactionError,
     WriteTransaction,
 };
+use tms_core::store::disk::{
+    FILE_MODE, FileId, Trouble, folder_error, held_error, make_folder, of_io, open_error, resting,
+};
 use tms_core::store::kv::{Batch, KeyRange, Keyspace, KvError, KvSnapshot, KvStore, OrderedKv, Pair};
 use tms_core::{Error, ErrorKind};
 
-use crate::config::{CACHE_BYTES, FILE_MODE, FILE_NAME, FOLDER_MODE};
-use crate::place::FileId;
-use crate::trouble::Trouble;
+use crate::config::{CACHE_BYTES, FILE_NAME};
 
 const OPEN: &str = "open the store";
 
@@ -54,15 +54,9 @@ impl RedbKv {
     /// - `Unsupported` when its file format is too old
     /// - `Unexpected` when it is damaged
     pub fn open_blocking(folder: &Path) -> Result<Self, Error> {
-        let at = |e: std::io::Error| {
-            Error::new(ErrorKind::Unavailable, OPEN)
-                .with("path", folder.display())
-                .hint("store.path must be a folder that the server may write")
-                .caused_by(e)
-        };
-        DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder).map_err(at)?;
+        make_folder(folder)?;
         let file = folder.join(FILE_NAME);
-        if !file.try_exists().map_err(at)? {
+        if !file.try_exists().map_err(|e| folder_error(folder, e))? {
             create(folder, &file)?;
         }
         Self::open_file(file)
@@ -320,12 +314,7 @@ fn open_database(file: &Path, is_again: bool) -> Result<Database, DatabaseError>
 /// Maps what redb says when it cannot open the file.
 fn refused(file: &Path, error: DatabaseError) -> Error {
     match error {
-        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => {
-            Error::new(ErrorKind::Unavailable, OPEN)
-                .with("file", file.display())
-                .hint("it is held by another process: end the other tms-server, or use another store.path")
-                .caused_by(error)
-        }
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::LockProtocolMismatch => held_error(file, error),
         DatabaseError::UpgradeRequired(_) => Error::new(ErrorKind::Unsupported, OPEN)
             .with("file", file.display())
             .hint("another release of redb made this file: use another store.path")
@@ -334,34 +323,8 @@ fn refused(file: &Path, error: DatabaseError) -> Error {
     }
 }
 
-fn open_error(file: &Path, error: KvError) -> Error {
-    let error_of = |kind| Error::new(kind, OPEN).with("file", file.display());
-    match error {
-        KvError::Unavailable(cause) => error_of(ErrorKind::Unavailable)
-            .hint("look at the disk of store.path: space, permissions, and errors in the system's log")
-            .caused_by(cause),
-        KvError::Damaged(cause) => error_of(ErrorKind::Unexpected)
-            .hint("the file is damaged: restore it from a backup; do not delete it before a copy is kept")
-            .caused_by(cause),
-        KvError::Unexpected(cause) => error_of(ErrorKind::Unexpected).caused_by(cause),
-        other => error_of(ErrorKind::Unexpected).with("reason", format!("{other:?}")),
-    }
-}
-
 fn closed() -> KvError {
     KvError::Unavailable("the file was closed after an error of the disk".into())
-}
-
-fn resting(wait: Duration) -> KvError {
-    let text = format!("the disk failed before: the file is tried again in {} ms", wait.as_millis());
-    KvError::Unavailable(text.into())
-}
-
-fn of_io(error: std::io::Error) -> KvError {
-    match error.kind() {
-        IoKind::InvalidData | IoKind::UnexpectedEof => KvError::Damaged(error.into()),
-        _ => KvError::Unavailable(error.into()),
-    }
 }
 
 fn of_storage(error: StorageError) -> KvError {

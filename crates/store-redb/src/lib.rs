@@ -4,8 +4,6 @@
 
 mod config;
 mod kv;
-mod place;
-mod trouble;
 
 use std::path::Path;
 use std::sync::Arc;

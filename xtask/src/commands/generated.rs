@@ -17,7 +17,7 @@ const GENERATE_LIMIT: Duration = Duration::from_secs(60);
 const OPENAPI: &str = "api/openapi.json";
 const OPENAPI_3_0: &str = "api/openapi-3.0.json";
 const REFERENCE: &str = "config/reference.toml";
-const PRESETS: [&str; 1] = ["embedded-redb"];
+const PRESETS: [&str; 2] = ["embedded-redb", "embedded-rocksdb"];
 
 /// A generated file, with its path relative to the root and the content that it should have.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -255,4 +255,7 @@ pub trait OrderedKv: Debug + Send + Sync + 'static {
     /// `Conflict` when a precondition does not hold; `Unavailable` or `Damaged` when it cannot be written.
     /// After an error other than `Conflict` it is unknown whether the batch was made durable.
     fn commit(&self, batch: &Batch) -> Result<(), KvError>;
+
+    /// Records what the backend measures of itself as metrics; most have nothing to say.
+    fn record_metrics(&self) {}
 }

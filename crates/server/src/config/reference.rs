@@ -38,15 +38,16 @@ pub fn reference() -> String {
 #[must_use]
 pub fn preset(name: &str) -> Option<String> {
     match name {
-        "embedded-redb" => Some(EMBEDDED_REDB.to_owned()),
+        "embedded-redb" => Some(format!("{EMBEDDED_REDB_STORE}{EMBEDDED_REST}")),
+        "embedded-rocksdb" => Some(format!("{EMBEDDED_ROCKSDB_STORE}{EMBEDDED_REST}")),
         _ => None,
     }
 }
 
 /// Names of all presets.
-pub const PRESETS: [&str; 1] = ["embedded-redb"];
+pub const PRESETS: [&str; 2] = ["embedded-redb", "embedded-rocksdb"];
 
-const EMBEDDED_REDB: &str = "\
+const EMBEDDED_REDB_STORE: &str = "\
 # One node with everything in one folder: the embedded redb store and Spark on this machine. Nothing else to install
 # but Java and Spark. Generated from the program by `cargo xtask presets`.
 
@@ -56,7 +57,21 @@ listen = \"127.0.0.1:9091\"
 [store]
 kind = \"redb\"
 path = \"./tms-data\"
+";
 
+const EMBEDDED_ROCKSDB_STORE: &str = "\
+# One node with everything in one folder: the embedded RocksDB store and Spark on this machine. The server is built with
+# `cargo build --release -p tms-server --features store-rocksdb`. Generated from the program by `cargo xtask presets`.
+
+[server]
+listen = \"127.0.0.1:9091\"
+
+[store]
+kind = \"rocksdb\"
+path = \"./tms-data\"
+";
+
+const EMBEDDED_REST: &str = "
 [engines.default]
 kind = \"spark-submit\"
 master = \"local[2]\"

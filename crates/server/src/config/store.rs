@@ -22,6 +22,8 @@ pub struct StoreConfig {
 pub enum StoreKind {
     /// One file, embedded, for a single node.
     Redb,
+    /// One folder, embedded, for a single node with a long history; built with the feature `store-rocksdb`.
+    Rocksdb,
 }
 
 impl Default for StoreConfig {

@@ -77,7 +77,8 @@ fn every_whole_number_of_the_description_has_limits_that_a_client_can_hold() {
 
 #[test]
 fn a_committed_file_gives_the_configuration_that_it_says() {
-    for path in ["config/reference.toml", "config/presets/embedded-redb.toml"] {
+    let presets = reference::PRESETS.map(|name| format!("config/presets/{name}.toml"));
+    for path in presets.iter().map(String::as_str).chain(["config/reference.toml"]) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("tms.toml");
         std::fs::write(&file, committed(path)).unwrap();

@@ -62,4 +62,8 @@ impl LeadershipStore for KvStore {
         })
         .await
     }
+
+    async fn record_metrics(&self) {
+        self.record_backend_metrics().await;
+    }
 }

@@ -71,6 +71,17 @@ impl KvStore {
         self.run(operation, work).await
     }
 
+    pub(super) async fn record_backend_metrics(&self) {
+        let kv = Arc::clone(&self.kv);
+        let work = move || {
+            kv.record_metrics();
+            Ok(())
+        };
+        if let Err(error) = self.run("measure the store", work).await {
+            tracing::warn!(%error, "Cannot measure the store.");
+        }
+    }
+
     async fn run<T, F>(&self, operation: &'static str, work: F) -> Result<T, Error>
     where
         T: Send + 'static,

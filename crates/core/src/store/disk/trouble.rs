@@ -6,13 +6,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::config::{REST_FIRST, REST_MAX};
+/// Rest after the first error of the disk before a write is tried again; it doubles from error to error.
+pub const REST_FIRST: Duration = Duration::from_millis(100);
+/// Longest rest. After it a full disk that has room again is noticed; each trial makes the backend check its files.
+pub const REST_MAX: Duration = Duration::from_secs(5);
 
 /// Errors of the disk since the last write that went well.
 #[derive(Debug, Default)]
-pub(crate) struct Trouble {
+pub struct Trouble {
     n_failed: u32,
-    /// When a write is tried again. Each one that fails closes the file, and redb checks it when it is opened.
+    /// When a write is tried again. Each one that fails closes the store, which is checked when it is opened.
     write_not_before: Option<Instant>,
     /// When an opening that failed is tried again. The first one comes at once, so that reads go on.
     open_not_before: Option<Instant>,
@@ -20,18 +23,24 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    /// Tells whether a write may be tried; else how long not.
-    pub(crate) fn may_write(&self) -> Result<(), Duration> {
+    /// Tells whether a write may be tried.
+    ///
+    /// # Errors
+    /// How long not.
+    pub fn may_write(&self) -> Result<(), Duration> {
         rested(self.write_not_before)
     }
 
-    /// Tells whether the file may be opened; else how long not.
-    pub(crate) fn may_open(&self) -> Result<(), Duration> {
+    /// Tells whether the file may be opened.
+    ///
+    /// # Errors
+    /// How long not.
+    pub fn may_open(&self) -> Result<(), Duration> {
         rested(self.open_not_before)
     }
 
-    /// Notes that an error closed the file.
-    pub(crate) fn closed(&mut self, file: &Path, cause: &impl Display) {
+    /// Notes that an error closed the file, or closed it for writes.
+    pub fn closed(&mut self, file: &Path, cause: &impl Display) {
         let rest = self.rest();
         self.write_not_before = Some(Instant::now() + rest);
         if self.n_failed == 1 {
@@ -44,19 +53,19 @@ impl Trouble {
     }
 
     /// Notes that the file could not be opened again.
-    pub(crate) fn failed_to_open(&mut self) {
+    pub fn failed_to_open(&mut self) {
         let not_before = Instant::now() + self.rest();
         self.open_not_before = Some(not_before);
         self.write_not_before = Some(not_before);
     }
 
     /// Notes that the file was opened again.
-    pub(crate) fn opened(&mut self) {
+    pub fn opened(&mut self) {
         self.open_not_before = None;
     }
 
     /// Notes a write that went well.
-    pub(crate) fn wrote(&mut self, file: &Path) {
+    pub fn wrote(&mut self, file: &Path) {
         if self.n_failed > 0 {
             tracing::info!(file = %file.display(), n_failed = self.n_failed, "The store takes writes again.");
             *self = Self::default();
@@ -64,7 +73,7 @@ impl Trouble {
     }
 
     /// Notes whether the file stands where it should, or why not.
-    pub(crate) fn placed(&mut self, file: &Path, lost: Option<&str>) {
+    pub fn placed(&mut self, file: &Path, lost: Option<&str>) {
         match lost {
             Some(lost) if !self.is_lost => {
                 tracing::error!(file = %file.display(), error = lost, "The file of the store is gone.");

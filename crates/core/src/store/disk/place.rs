@@ -1,25 +1,37 @@
 //! Whether the open file is still the one that its name means.
 
+use std::fs::Metadata;
 use std::io::{self, ErrorKind as IoKind};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// One file of one file system, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct FileId {
+pub struct FileId {
     device: u64,
     number: u64,
 }
 
 impl FileId {
     /// Returns which file stands under this name.
-    pub(crate) fn of(path: &Path) -> io::Result<Self> {
-        let meta = std::fs::metadata(path)?;
-        Ok(Self { device: meta.dev(), number: meta.ino() })
+    ///
+    /// # Errors
+    /// When it cannot be seen.
+    pub fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self::of_open(&std::fs::metadata(path)?))
     }
 
-    /// Checks that this file stands under this name; says what to do otherwise.
-    pub(crate) fn check(self, path: &Path) -> Result<(), String> {
+    /// Returns which file these facts are of.
+    #[must_use]
+    pub fn of_open(meta: &Metadata) -> Self {
+        Self { device: meta.dev(), number: meta.ino() }
+    }
+
+    /// Checks that this file stands under this name.
+    ///
+    /// # Errors
+    /// What happened to it and what to do.
+    pub fn check(self, path: &Path) -> Result<(), String> {
         let path_shown = path.display();
         match Self::of(path) {
             Ok(id) if id == self => Ok(()),

@@ -7,12 +7,18 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::components::rocksdb;
 use crate::environment::Environment;
 use crate::process::{self, From, command, stream};
 use crate::repo::{Repo, is_kind};
 
 /// A cold build of everything on two cores takes about ten minutes.
 const BUILD_LIMIT: Duration = Duration::from_secs(40 * 60);
+
+/// The server of the crash rounds, in the build folder beside the default one.
+pub(crate) const CRASH_SERVER: &str = "tms-server-crash";
+const CRASH_FEATURE: &str = "tms-server/fail-points";
+const ROCKSDB_FEATURE: &str = "tms-server/store-rocksdb";
 
 /// `cargo` in the checkout's root, without what the caller's shell would change.
 pub(crate) fn cargo(env: &Environment, repo: &Repo, arguments: &[&str]) -> Command {
@@ -21,6 +27,7 @@ pub(crate) fn cargo(env: &Environment, repo: &Repo, arguments: &[&str]) -> Comma
         cargo.env_remove(name);
     }
     cargo.current_dir(&repo.root).args(arguments);
+    rocksdb::apply(env, repo, &mut cargo);
     cargo
 }
 
@@ -34,9 +41,36 @@ pub(crate) fn build_programs(env: &Environment, repo: &Repo) -> Result<()> {
     run(env, repo, &["build", "--package", "tms-server", "--package", "tms-cli", "--bins"])
 }
 
+/// Which packages are built: all, without the RocksDB store while RocksDB is not there.
+pub(crate) fn selection(env: &Environment, repo: &Repo) -> &'static [&'static str] {
+    if rocksdb::is_there(env, repo) {
+        &["--workspace"]
+    } else {
+        &["--workspace", "--exclude", rocksdb::PACKAGE]
+    }
+}
+
 /// Builds all programs of the workspace.
 pub(crate) fn build_workspace(env: &Environment, repo: &Repo) -> Result<()> {
-    run(env, repo, &["build", "--workspace", "--bins"])
+    run(env, repo, &[&["build"], selection(env, repo), &["--bins"]].concat())
+}
+
+/// Builds the server of the crash rounds: with fail points and, when RocksDB is there, with its store. The default one has
+/// to be built after it.
+///
+/// From the same packages as the default build, so that their dependencies are compiled once.
+pub(crate) fn build_crash_server(env: &Environment, repo: &Repo) -> Result<()> {
+    let mut features = vec!["--bins", "--features", CRASH_FEATURE];
+    if rocksdb::is_there(env, repo) {
+        features.extend(["--features", ROCKSDB_FEATURE]);
+    }
+    run(env, repo, &[&["build"], selection(env, repo), &features].concat())?;
+    let (made, kept) = (repo.built("tms-server"), repo.built(CRASH_SERVER));
+    // By another name first: a server that runs from the former file keeps it.
+    let fresh = kept.with_extension("new");
+    std::fs::copy(&made, &fresh)
+        .and_then(|_| std::fs::rename(&fresh, &kept))
+        .with_context(|| format!("cannot copy {} to {}", made.display(), kept.display()))
 }
 
 /// One compiled test program.
@@ -56,8 +90,10 @@ pub(crate) struct TestProgram {
 /// another set of features, and would not bound a test program in time.
 pub(crate) fn build_tests(env: &Environment, repo: &Repo) -> Result<Vec<TestProgram>> {
     // Programs and tests in one call, so that both get the same features of their dependencies.
-    run(env, repo, &["build", "--workspace", "--bins", "--tests"])?;
-    let arguments = ["test", "--workspace", "--no-run", "--message-format", "json-render-diagnostics"];
+    let selection = selection(env, repo);
+    run(env, repo, &[&["build"], selection, &["--bins", "--tests"]].concat())?;
+    let arguments =
+        [&["test"], selection, &["--no-run", "--message-format", "json-render-diagnostics"]].concat();
     let mut cargo = cargo(env, repo, &arguments);
     let mut programs = Vec::new();
     let status = stream(cargo.stdin(Stdio::null()), BUILD_LIMIT, |from, line| match from {

@@ -16,6 +16,7 @@ mod apt;
 pub(crate) mod bundle;
 pub(crate) mod java;
 pub(crate) mod job_jar;
+pub(crate) mod rocksdb;
 pub(crate) mod spark;
 
 /// Java and Spark, ready to start things with.

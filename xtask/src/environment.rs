@@ -17,6 +17,10 @@ pub(crate) struct Environment {
     pub(crate) java_home: Option<PathBuf>,
     /// Only to say that another one is taken.
     pub(crate) spark_home: Option<PathBuf>,
+    /// The caller says by `ROCKSDB_LIB_DIR` which RocksDB is linked.
+    pub(crate) is_rocksdb_given: bool,
+    /// The caller says by `LIBCLANG_PATH` where libclang is.
+    pub(crate) is_libclang_given: bool,
     /// Folders of `$PATH`, in order.
     pub(crate) path: Vec<PathBuf>,
 }
@@ -48,6 +52,8 @@ impl Environment {
             cargo: get("CARGO").unwrap_or_else(|| "cargo".into()),
             java_home: get("JAVA_HOME").map(PathBuf::from),
             spark_home: get("SPARK_HOME").map(PathBuf::from),
+            is_rocksdb_given: get("ROCKSDB_LIB_DIR").is_some(),
+            is_libclang_given: get("LIBCLANG_PATH").is_some(),
             path,
         })
     }

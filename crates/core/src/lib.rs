@@ -12,6 +12,7 @@ pub mod decision;
 pub mod election;
 pub mod engine;
 pub mod error;
+pub mod fail_point;
 pub mod manager;
 pub mod model;
 pub mod preflight;

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::cargo::{TestProgram, build_tests, cargo, has_libraries};
+use crate::cargo::{TestProgram, build_crash_server, build_tests, cargo, has_libraries, selection};
 use crate::commands::faults::RELEASES;
 use crate::commands::{crash, quickstart, tidy};
 use crate::components::Components;
+use crate::components::rocksdb::{self, Effort};
 use crate::environment::Environment;
 use crate::errors::exit_code;
 use crate::libtest::{Counts, Show, Tally};
@@ -70,20 +71,22 @@ impl Plan<'_> {
     fn all(&mut self) -> Result<()> {
         let is_whole = self.arguments.filter.is_none();
         let components = if self.arguments.quick { None } else { self.set_up()? };
+        let has_rocksdb = self.set_up_rocksdb()?;
         if is_whole {
             self.check("format", &["fmt", "--all", "--check"])?;
         }
         let mut programs = Vec::new();
         let (env, repo) = (self.env, self.repo);
         let is_built = self.stage("build", || {
+            if is_whole {
+                build_crash_server(env, repo)?;
+            }
             programs = build_tests(env, repo)?;
             Ok(Counts::default())
         })?;
         if is_whole {
-            self.check(
-                "lints",
-                &["clippy", "--workspace", "--all-targets", "--quiet", "--", "-D", "warnings"],
-            )?;
+            let (selection, strict) = (selection(env, repo), ["--all-targets", "--quiet", "--", "-D", "warnings"]);
+            self.check("lints", &[&["clippy"], selection, &strict].concat())?;
             self.stage("tidy", || {
                 tidy::run(env, repo, &tidy::Arguments::default()).map(|()| Counts::ONE_PASSED)
             })?;
@@ -95,7 +98,10 @@ impl Plan<'_> {
         self.rust_tests(&programs, components.as_ref())?;
         if is_whole && repo.has_program(E2E, CRASH) {
             let rounds = if self.arguments.quick { CRASH_ROUNDS_QUICK } else { CRASH_ROUNDS };
-            self.stage("crash rounds", || crash::rounds_of(repo, rounds).map(|()| Counts::ONE_PASSED))?;
+            for store in crash::Store::ALL.into_iter().filter(|store| has_rocksdb || !store.needs_rocksdb()) {
+                let name = format!("crash rounds on {}", store.word());
+                self.stage(&name, || crash::rounds_of(repo, store, rounds).map(|()| Counts::ONE_PASSED))?;
+            }
         }
         if let Some(components) = components {
             self.real_spark(&programs, &components)?;
@@ -123,6 +129,22 @@ impl Plan<'_> {
             Ok(Counts::default())
         })?;
         Ok(components)
+    }
+
+    /// Sets up RocksDB; without it its store is skipped loudly, or fails on CI.
+    fn set_up_rocksdb(&mut self) -> Result<bool> {
+        let (env, repo) = (self.env, self.repo);
+        let is_short = self.arguments.quick || self.arguments.filter.is_some();
+        let effort = if is_short && !env.is_ci { Effort::Quick } else { Effort::Compile };
+        self.stage("RocksDB", || match rocksdb::set_up(env, repo, effort) {
+            Ok(()) => Ok(Counts::default()),
+            Err(error) if exit_code(&error) == 3 && !env.is_ci => {
+                println!("SKIPPED the RocksDB store: {error:#}");
+                Ok(Counts::ONE_SKIPPED)
+            }
+            Err(error) => Err(error),
+        })?;
+        Ok(rocksdb::is_there(env, repo))
     }
 
     fn rust_tests(&mut self, programs: &[TestProgram], components: Option<&Components>) -> Result<()> {
@@ -221,7 +243,7 @@ pub(crate) fn job_tests(
 }
 
 fn doc_tests(env: &Environment, repo: &Repo) -> Result<Counts> {
-    let mut cargo = cargo(env, repo, &["test", "--workspace", "--doc", "--quiet"]);
+    let mut cargo = cargo(env, repo, &[&["test"], selection(env, repo), &["--doc", "--quiet"]].concat());
     let mut tally = Tally::default();
     let status = stream(&mut cargo, UNIT_LIMIT, |_, line| {
         if tally.line(line) == Show::Yes && !line.is_empty() {

@@ -26,6 +26,7 @@ use crate::engine::{
     Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
 };
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::model::attempt::DriverPlace;
 use crate::model::id::Tag;
 use crate::model::instance::ParkReason;
@@ -212,6 +213,7 @@ impl Inner {
             n_drivers: fate.n_drivers,
         };
         folder.write_spec(&spec)?;
+        fail_point::pass(FailPoint::JobWritten);
         for number in 0..fate.n_drivers {
             use secrecy::ExposeSecret;
             let launch = DriverLaunch {

@@ -12,6 +12,7 @@ use crate::decision::leave::{NoLeave, leave_allowed};
 use crate::decision::transition::{Change, apply, state_word};
 use crate::engine::Engines;
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::manager::{CONFLICT_RETRIES_MAX, ManagerParts, is_conflict, note_change, too_many_conflicts};
 use crate::model::action::{Action, Instant};
 use crate::model::attempt::{
@@ -160,10 +161,12 @@ impl AttemptManager {
                 LeaveStage::Start => "a driver got leave",
                 LeaveStage::Call => "the driver was told to make its call",
             };
+            fail_point::pass(FailPoint::LeaveChecked);
             match self.store_change(&instance, applied.after, true, reason).await {
                 Err(e) if is_conflict(&e) => {}
                 Err(e) => return Err(e),
                 Ok(()) => {
+                    fail_point::pass(FailPoint::LeaveStored);
                     tracing::debug!(
                         instance = %instance.id, attempt = attempt.number, term = %attempt.term, tag = %ask.tag,
                         run = %ask.run_id, pid = ask.pid, stage = ?ask.stage, "Gave leave."
@@ -274,7 +277,10 @@ impl AttemptManager {
             };
             match self.store_change(&instance, applied.after, true, &text).await {
                 Err(e) if is_conflict(&e) => {}
-                done => return done,
+                done => {
+                    fail_point::pass(FailPoint::EndStored);
+                    return done;
+                }
             }
         }
         Err(too_many_conflicts("note the end").with("tag", tag))

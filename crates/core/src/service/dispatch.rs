@@ -18,6 +18,7 @@ use crate::decision::retry::backoff;
 use crate::decision::transition::{Change, Closing, Conclusion, Ending, Next};
 use crate::engine::{Engine, Job, JobNeed, JobState, SubmitOutcome};
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::model::action::Action;
 use crate::model::attempt::{
     Attempt, AttemptEnd, AttemptState, Expected, Holder, Launcher, VersionsSeen, token_hash,
@@ -345,10 +346,13 @@ async fn submit(
         attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
     attempt.rollbacks_before = Some(rollbacks);
     let tag = attempt.tag.clone();
+    fail_point::pass(FailPoint::Checked);
     let Some(intended) = leader.step(instance, Change::Intend(Box::new(attempt)), "chosen").await? else {
         return Ok(());
     };
+    fail_point::pass(FailPoint::IntentStored);
     let Some(called) = call(leader, intended).await? else { return Ok(()) };
+    fail_point::pass(FailPoint::CallStored);
     pass_over(leader, choice).await;
     leader.forget_watch(called.id);
     leader.watch(called.id, |_| ());
@@ -367,6 +371,7 @@ async fn submit(
         Ok(outcome) => outcome,
         Err(_) => SubmitOutcome::Unknown { reason: format!("no answer within {:?}", can.submit_timeout) },
     };
+    fail_point::pass(FailPoint::EngineAnswered);
     settle_outcome(leader, &*engine, called.id, &job.tag, outcome).await
 }
 
@@ -535,6 +540,7 @@ async fn settle_outcome(
             Err(e) if e.kind() == ErrorKind::Conflict => {}
             Err(e) => return Err(e),
             Ok(_) => {
+                fail_point::pass(FailPoint::AnswerStored);
                 leader.wakes.monitor.wake();
                 return Ok(());
             }

@@ -18,6 +18,7 @@ use crate::decision::reconcile::{Reconciled, Seen, reconcile};
 use crate::decision::retry::{backoff, is_to_come};
 use crate::decision::transition::{Change, Ending};
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::model::action::Action;
 use crate::model::id::{InstanceId, TableId};
 use crate::model::instance::{Instance, InstanceKey, InstanceState};
@@ -408,11 +409,13 @@ async fn finish(leader: &Leader, record: &TableRecord, found: Reconciled) -> Res
         writes.extend(leader.write_of(&before, change, &reason));
     }
     alarms(leader, record, &found.state, found.is_not_handed_over);
+    fail_point::pass(FailPoint::LookSeen);
     if leader.commit(table, found.state.clone(), writes).await?.is_none() {
         // Somebody wrote in between: the same look again, on what is stored now.
         leader.look_by(table, leader.clock.now() + AGAIN_SOON);
         return Ok(false);
     }
+    fail_point::pass(FailPoint::LookStored);
     for id in found.contradicted {
         let now = leader.clock.monotonic();
         leader.watch(id, |watch| watch.look_at.get_or_insert(now).to_owned());

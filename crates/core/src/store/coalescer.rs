@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use self::batch::Part;
 use super::RequestStore;
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::model::event::cut;
 use crate::model::id::{NAME_BYTES_MAX, TableId};
 use crate::model::path::BASE_PATH_BYTES_MAX;
@@ -291,6 +292,7 @@ impl CoalescerTask {
     }
 
     async fn accept_once(&self, part: &Part) -> Result<Vec<Accepted>, Error> {
+        fail_point::pass(FailPoint::HandOverTaken);
         let accepted =
             AssertUnwindSafe(self.store.accept(part.hand_overs())).catch_unwind().await.map_err(|_| {
                 Error::new(ErrorKind::Unexpected, OPERATION).with("reason", "the store panicked")
@@ -300,6 +302,7 @@ impl CoalescerTask {
                 .with("answers", accepted.len())
                 .with("hand-overs", part.hand_overs().len()));
         }
+        fail_point::pass(FailPoint::HandOverStored);
         metrics::counter!("tms_store_commits_total").increment(1);
         Ok(accepted)
     }

@@ -1,6 +1,7 @@
 //! The server of the crash rounds: started and killed.
 
 use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -10,6 +11,7 @@ use anyhow::{Context, Result};
 use crate::http::get;
 use crate::wait;
 
+const SIGKILL: i32 = 9;
 const START_MAX: Duration = Duration::from_secs(60);
 
 /// A server that dies often. Killed when dropped.
@@ -27,14 +29,14 @@ impl Server {
     ///
     /// # Errors
     /// The folder is unusable.
-    pub fn new(program: &Path, folder: &Path, lake: &Path, seed: u64) -> Result<Self> {
+    pub fn new(program: &Path, folder: &Path, lake: &Path, store: &str, seed: u64) -> Result<Self> {
         let address = SocketAddr::from(([127, 0, 0, 1], crate::port::free_port()?));
         let text = format!(
             r#"[server]
 listen = "{address}"
 
 [store]
-kind = "redb"
+kind = "{store}"
 path = {data:?}
 
 [storage]
@@ -86,16 +88,17 @@ heartbeat_silence = "5s"
         self.folder.join("simulated")
     }
 
-    /// Starts it and waits until it answers.
+    /// Starts it and waits until it answers, or has killed itself at its fail point.
     ///
     /// # Errors
     /// It does not.
-    pub fn start(&mut self) -> Result<()> {
+    pub fn start(&mut self, fail_point: Option<&str>) -> Result<()> {
         let log = std::fs::File::options().create(true).append(true).open(self.folder.join("server.log"));
         let log = log.context("cannot open the server's log")?;
         let child = Command::new(&self.program)
             .arg("--config")
             .arg(self.folder.join("tms.toml"))
+            .args(fail_point.iter().flat_map(|point| ["--fail-point", point]))
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot share the log")?)
@@ -104,9 +107,19 @@ heartbeat_silence = "5s"
             .context("cannot start the server")?;
         self.child = Some(child);
         let address = self.address;
-        let ask = || get(address, "/healthz").is_ok_and(|(status, _)| status == 200).then_some(());
-        let story = || std::fs::read_to_string(self.folder.join("server.log")).unwrap_or_default();
+        let ask = || {
+            let answers = || get(address, "/healthz").is_ok_and(|(status, _)| status == 200);
+            (self.has_ended(fail_point) || answers()).then_some(())
+        };
+        let log = self.folder.join("server.log");
+        let story = || std::fs::read_to_string(log).unwrap_or_default();
         wait::until("the server answers", START_MAX, ask, story)
+    }
+
+    /// Whether it killed itself at its fail point.
+    pub fn has_ended(&mut self, fail_point: Option<&str>) -> bool {
+        let ended = self.child.as_mut().and_then(|child| child.try_wait().ok().flatten());
+        fail_point.is_some() && ended.is_some_and(|status| status.signal() == Some(SIGKILL))
     }
 
     /// Kills it, as a power-off of the process would.

@@ -10,6 +10,7 @@ use crate::decision::judge::{InstanceEnd, Step};
 use crate::decision::retry::{AfterFailure, backoff, verdict_after_failure};
 use crate::decision::transition::{Change, Closing, Conclusion, Next};
 use crate::error::{Error, ErrorKind};
+use crate::fail_point::{self, FailPoint};
 use crate::model::action::Action;
 use crate::model::attempt::{Attempt, AttemptEnd, Expected};
 use crate::model::instance::{Instance, ParkReason, WaitReason};
@@ -101,9 +102,11 @@ pub(super) async fn conclude(
         leader.refresh(instance.id).await?;
         return Ok(());
     };
+    fail_point::pass(FailPoint::Judged);
     if leader.commit(record.table.id, state, vec![write]).await?.is_none() {
         return Err(Error::new(ErrorKind::Conflict, "conclude the attempt").with("instance", instance.id));
     }
+    fail_point::pass(FailPoint::VerdictStored);
     leader.look_by(record.table.id, leader.clock.now());
     leader.wakes.dispatch.wake();
     Ok(())

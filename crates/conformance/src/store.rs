@@ -53,6 +53,9 @@ macro_rules! store_suite {
                 hand_over_is_durable,
                 registration_leaves_the_touch,
                 batch_of_one_table_counts_each,
+                news_are_never_covered,
+                read_table_is_never_covered,
+                removed_table_is_never_covered,
             ];
             tables: [
                 unknown_table_is_none,
@@ -139,6 +142,7 @@ macro_rules! store_suite {
                 concurrent_writers_of_one_row_agree,
                 pages_hold_while_instances_end,
                 concurrent_elections_have_one_winner_per_term,
+                every_hand_over_is_looked_at,
             ];
             durability: [
                 reopening_keeps_everything,

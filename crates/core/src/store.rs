@@ -117,6 +117,20 @@ pub trait RequestStore: Debug + Send + Sync + 'static {
     /// - a hand-over that is no touch registers the table and leaves its touch number alone
     /// - a hand-over is durable when the call returns
     async fn accept(&self, batch: &[HandOver]) -> Result<Vec<Accepted>, Error>;
+
+    /// Returns the answer to a hand-over that adds nothing to one that is durable: its table is touched, and nothing has
+    /// read the table since, so that a look is still to come. Only its time is lost. A store that other processes write
+    /// too answers none.
+    ///
+    /// # Behavior
+    /// - a hand-over that tells something new is never covered
+    /// - a hand-over is never covered once its table was read
+    /// - a hand-over of a removed table is never covered
+    /// - a look that begins after a hand-over comes for each, covered or stored
+    fn covered(&self, one: &HandOver) -> Option<Accepted> {
+        let _ = one;
+        None
+    }
 }
 
 /// Tables: settings by Managers, looks by Services.

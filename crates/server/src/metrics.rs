@@ -126,6 +126,10 @@ const HELP: [(&str, Help); 41] = [
     ("tms_is_leader", Gauge("1 on the node that leads.")),
     ("tms_alerts_total", Counter("Alarms raised, by kind.")),
     ("tms_alerts_standing", Gauge("Alarms that stand now, by kind.")),
+    (
+        "tms_hand_overs_covered_total",
+        Counter("Hand-overs that needed no write: their table is touched already and its look is still to come."),
+    ),
     ("tms_store_batch_size", Sizes("Hand-overs that were stored by one commit.")),
     ("tms_store_commits_total", Counter("Commits of hand-overs.")),
     ("tms_store_commit_errors_total", Counter("Commits of hand-overs that failed, by kind.")),

@@ -146,6 +146,10 @@ impl RedbKv {
 }
 
 impl OrderedKv for RedbKv {
+    fn check_place(&self) -> Result<(), KvError> {
+        Self::check_place(self)
+    }
+
     fn snapshot(&self) -> Result<Box<dyn KvSnapshot + '_>, KvError> {
         let open = || {
             let guard = self.database()?;

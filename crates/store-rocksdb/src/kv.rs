@@ -229,6 +229,10 @@ impl RocksKv {
 }
 
 impl OrderedKv for RocksKv {
+    fn check_place(&self) -> Result<(), KvError> {
+        self.mark.check_place()
+    }
+
     fn snapshot(&self) -> Result<Box<dyn KvSnapshot + '_>, KvError> {
         let slot = self.slot();
         let slot = if slot.db.is_some() {

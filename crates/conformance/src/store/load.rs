@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tms_core::ErrorKind;
 use tms_core::model::action::Action;
@@ -113,4 +114,43 @@ pub async fn concurrent_elections_have_one_winner_per_term(h: &impl StoreHarness
     let terms: Vec<u64> = begun.iter().map(|(term, _)| term.0).collect();
     assert_eq!(terms, (1..=16).collect::<Vec<_>>());
     assert_eq!(store.current_term().await.unwrap(), begun.pop());
+}
+
+/// a look that begins after a hand-over comes for each, covered or stored
+pub async fn every_hand_over_is_looked_at(h: &impl StoreHarness) {
+    const N_HAND_OVERS: u64 = 200;
+    let store = h.store();
+    let term = begin(&*store).await;
+    announce(&*store, "t").await;
+    // The table's timeline: a writer commits, then hands over; a look reads the touch, then the timeline.
+    let commits = Arc::new(AtomicU64::new(0));
+    let mut writers = JoinSet::new();
+    for _ in 0..4 {
+        let (store, commits) = (Arc::clone(&store), Arc::clone(&commits));
+        writers.spawn(async move {
+            for _ in 0..N_HAND_OVERS {
+                commits.fetch_add(1, Ordering::SeqCst);
+                if store.covered(&hand_over("t")).is_none() {
+                    store.accept(&[hand_over("t")]).await.unwrap();
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    let mut seen = 0;
+    loop {
+        let is_over = writers.is_empty();
+        while writers.try_join_next().transpose().unwrap().is_some() {}
+        if !store.touched(None, 1).await.unwrap().is_empty() {
+            let record = store.get_table(table_id("t")).await.unwrap().unwrap();
+            seen = commits.load(Ordering::SeqCst);
+            tokio::task::yield_now().await;
+            store.commit_look(term, look("t", record.touch.touch)).await.unwrap();
+        } else if is_over {
+            break;
+        } else {
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(seen, 4 * N_HAND_OVERS);
 }

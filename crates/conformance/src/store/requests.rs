@@ -137,3 +137,45 @@ pub async fn batch_of_one_table_counts_each(h: &impl StoreHarness) {
     let answers: Vec<_> = accepted.iter().map(|one| (one.touch, one.is_new_table)).collect();
     assert_eq!(answers, [(1, true), (1, true), (2, false), (3, false), (2, false)]);
 }
+
+/// a hand-over that tells something new is never covered
+pub async fn news_are_never_covered(h: &impl StoreHarness) {
+    let store = h.store();
+    assert_eq!(store.covered(&hand_over("t")), None);
+    store.accept(&[hand_over("t")]).await.unwrap();
+    let news = [
+        hand_over("another"),
+        HandOver { spelling: "file:///lake/t/".to_owned(), ..hand_over("t") },
+        HandOver { table_name: Some("new".to_owned()), ..hand_over("t") },
+        HandOver { trigger: Trigger::Api, ..hand_over("t") },
+        HandOver { touch: false, ..hand_over("t") },
+        naming("t", Action::Compaction, &["20240101000000000"]),
+    ];
+    for one in news {
+        assert_eq!(store.covered(&one), None, "{one:?}");
+    }
+    // What covers one is durable, and its table is still to be looked at.
+    if let Some(accepted) = store.covered(&hand_over("t")) {
+        assert_eq!(accepted, Accepted { touch: 1, n_hinted: 0, is_new_table: false });
+        assert_eq!(store.touched(None, 10).await.unwrap(), [table_id("t")]);
+    }
+}
+
+/// a hand-over is never covered once its table was read
+pub async fn read_table_is_never_covered(h: &impl StoreHarness) {
+    let store = h.store();
+    store.accept(&[hand_over("t")]).await.unwrap();
+    store.get_table(table_id("t")).await.unwrap().unwrap();
+    assert_eq!(store.covered(&hand_over("t")), None);
+    store.accept(&[hand_over("t")]).await.unwrap();
+    store.list_tables(None, 10).await.unwrap();
+    assert_eq!(store.covered(&hand_over("t")), None);
+}
+
+/// a hand-over of a removed table is never covered
+pub async fn removed_table_is_never_covered(h: &impl StoreHarness) {
+    let store = h.store();
+    store.accept(&[hand_over("t")]).await.unwrap();
+    store.remove_table(table_id("t")).await.unwrap();
+    assert_eq!(store.covered(&hand_over("t")), None);
+}

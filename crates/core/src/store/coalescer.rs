@@ -66,6 +66,7 @@ impl Default for CoalescerLimits {
 /// The cheap handle: takes hand-overs and answers when they are durable.
 #[derive(Clone, Debug)]
 pub struct Coalescer {
+    store: Arc<dyn RequestStore>,
     queue: mpsc::UnboundedSender<Item>,
     room: Arc<Room>,
     limits: CoalescerLimits,
@@ -116,7 +117,8 @@ impl Coalescer {
             count: semaphore(limits.queue_count_max),
             bytes: semaphore(limits.queue_bytes_max),
         });
-        let handle = Self { queue: sender, room: Arc::clone(&room), limits };
+        let handle =
+            Self { store: Arc::clone(&store), queue: sender, room: Arc::clone(&room), limits };
         (handle, CoalescerTask { store, queue, room, limits })
     }
 
@@ -129,6 +131,9 @@ impl Coalescer {
     ///   may have become durable all the same; a repeat changes nothing
     pub async fn hand_over(&self, hand_over: HandOver) -> Result<Accepted, Error> {
         let hand_over = checked(hand_over)?;
+        if let Some(accepted) = self.covered(&hand_over) {
+            return Ok(accepted);
+        }
         let permits = self.room_now(bytes_of(&hand_over))?;
         self.store(hand_over, permits).await
     }
@@ -144,12 +149,21 @@ impl Coalescer {
         wait_max: Duration,
     ) -> Result<Accepted, Error> {
         let hand_over = checked(hand_over)?;
+        if let Some(accepted) = self.covered(&hand_over) {
+            return Ok(accepted);
+        }
         let n_bytes = bytes_of(&hand_over);
         let permits = match tokio::time::timeout(wait_max, self.room_later(n_bytes)).await {
             Ok(permits) => permits?,
             Err(_) => return Err(full()),
         };
         self.store(hand_over, permits).await
+    }
+
+    fn covered(&self, hand_over: &HandOver) -> Option<Accepted> {
+        let accepted = self.store.covered(hand_over)?;
+        metrics::counter!("tms_hand_overs_covered_total").increment(1);
+        Some(accepted)
     }
 
     fn room_now(&self, n_bytes: usize) -> Result<Permits, Error> {

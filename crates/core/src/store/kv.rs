@@ -4,6 +4,7 @@
 //! A backend must not know what the bytes mean, and nothing here may know a backend.
 
 mod codec;
+mod covered;
 mod instances;
 mod keys;
 mod leadership;
@@ -231,6 +232,15 @@ pub trait OrderedKv: Debug + Send + Sync + 'static {
     /// memory.
     fn is_blocking(&self) -> bool {
         true
+    }
+
+    /// Tells whether what was committed is still where the next process will look for it. Called for hand-overs that
+    /// need no write, so it must take microseconds.
+    ///
+    /// # Errors
+    /// `Unavailable` when it was moved or removed.
+    fn check_place(&self) -> Result<(), KvError> {
+        Ok(())
     }
 
     /// Opens a view of what is committed now.

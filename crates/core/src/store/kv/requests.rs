@@ -1,6 +1,7 @@
 //! Hand-overs: touches and named instants.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,8 +21,19 @@ use crate::store::{BATCH_MAX, RequestStore};
 #[async_trait]
 impl RequestStore for KvStore {
     async fn accept(&self, batch: &[HandOver]) -> Result<Vec<Accepted>, Error> {
-        let batch = batch.to_vec();
-        self.transact("store hand-overs", move |tx| accept_all(tx, &batch)).await
+        let read_before: Vec<u64> =
+            batch.iter().map(|one| self.covered.n_reads(TableId::of(&one.base_path))).collect();
+        let batch: Arc<[HandOver]> = batch.into();
+        let stored = Arc::clone(&batch);
+        let accepted = self.transact("store hand-overs", move |tx| accept_all(tx, &batch)).await?;
+        for ((one, n_reads), accepted) in stored.iter().zip(read_before).zip(&accepted) {
+            self.covered.stored(one, n_reads, accepted);
+        }
+        Ok(accepted)
+    }
+
+    fn covered(&self, one: &HandOver) -> Option<Accepted> {
+        self.covered.answer(one).filter(|_| self.is_in_place())
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::codec::{bad_row, encode};
+use super::covered::Covered;
 use super::tx::{Tx, View, of_kv, read_number};
 use super::{Batch, CONFLICT_RETRIES_MAX, Check, Keyspace, KvError, OrderedKv, keys};
 use crate::error::{Error, ErrorKind};
@@ -21,6 +22,7 @@ pub struct KvStore {
     /// other. The preconditions of a batch are what keeps the data right; this only saves repeats.
     writer: Arc<tokio::sync::Mutex<()>>,
     incarnation: Incarnation,
+    pub(super) covered: Arc<Covered>,
 }
 
 impl KvStore {
@@ -33,11 +35,15 @@ impl KvStore {
             Some(incarnation) => incarnation,
             None => begin(&*kv)?,
         };
-        Ok(Self { kv, writer: Arc::new(tokio::sync::Mutex::new(())), incarnation })
+        Ok(Self { kv, writer: Arc::new(tokio::sync::Mutex::new(())), incarnation, covered: Arc::new(Covered::new()) })
     }
 
     pub(super) fn incarnation_mark(&self) -> &Incarnation {
         &self.incarnation
+    }
+
+    pub(super) fn is_in_place(&self) -> bool {
+        self.kv.check_place().is_ok()
     }
 
     /// Runs reads on one snapshot.

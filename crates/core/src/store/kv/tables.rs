@@ -1,5 +1,7 @@
 //! Tables: settings, touches, looks.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 
@@ -24,7 +26,9 @@ const REMOVE_LIVE_MAX: usize = 100_000;
 #[async_trait]
 impl TableStore for KvStore {
     async fn get_table(&self, id: TableId) -> Result<Option<TableRecord>, Error> {
+        let covered = Arc::clone(&self.covered);
         self.view("read a table", move |view| {
+            covered.was_read(id);
             let key = keys::of_table(keys::TABLE_ROW, id);
             view.read(Keyspace::Tables, &key)?.map(|table| record(view, table)).transpose()
         })
@@ -35,6 +39,7 @@ impl TableStore for KvStore {
         let after: Option<TableId> =
             cursor.map(|text| text.parse().map_err(|_| listing::bad_cursor(text))).transpose()?;
         let limit = listing::page_limit(limit);
+        let covered = Arc::clone(&self.covered);
         self.view("list tables", move |view| {
             let mut range = KeyRange::prefix(&[keys::TABLE_ROW]);
             if let Some(after) = after {
@@ -44,7 +49,11 @@ impl TableStore for KvStore {
             let has_more = rows.len() > limit;
             rows.truncate(limit);
             let last = rows.last().and_then(|(key, _)| keys::table_at(key, 1));
-            let read = |(key, value): &Pair| record(view, decode(Keyspace::Tables, key, value)?);
+            let read = |(key, value): &Pair| {
+                let table: Table = decode(Keyspace::Tables, key, value)?;
+                covered.was_read(table.id);
+                record(view, table)
+            };
             let items = rows.iter().filter_map(|row| readable(read(row))).collect();
             Ok(Page { items, next: last.filter(|_| has_more).map(|id| id.to_string()) })
         })
@@ -59,6 +68,7 @@ impl TableStore for KvStore {
         for step in 0..REMOVE_STEPS_MAX {
             let is_done = self.transact("remove a table", move |tx| remove_step(tx, id, step == 0)).await?;
             if is_done {
+                self.covered.was_read(id);
                 return Ok(());
             }
         }

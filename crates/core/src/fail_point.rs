@@ -133,7 +133,8 @@ mod tests {
 
     #[test]
     fn each_place_has_a_name_of_its_own() {
-        let names: std::collections::BTreeSet<&str> = FailPoint::ALL.iter().map(|point| point.name()).collect();
+        let names: std::collections::BTreeSet<&str> =
+            FailPoint::ALL.iter().map(|point| point.name()).collect();
         assert_eq!(names.len(), FailPoint::ALL.len());
     }
 }

@@ -5,6 +5,7 @@ mod alarms;
 pub mod dispatch;
 pub mod housekeeping;
 pub mod leader;
+pub mod live_set;
 pub mod monitor;
 pub mod node;
 pub mod timeline;

@@ -220,7 +220,9 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// - an instance of an unknown table is refused with `NotFound`
     /// - an instance keeps its table, its action and the instant that it has
     /// - a second live attempt on a table is refused with `Conflict`
-    /// - a live row that cannot be read keeps the slot of its table
+    /// - of two live attempts on a table in one batch none is made
+    /// - a row with a live attempt that cannot be read keeps the slot of its table
+    /// - a row without a live attempt that cannot be read keeps no slot
     async fn write(&self, term: Option<Term>, writes: Vec<InstanceWrite>) -> Result<Vec<Instance>, Error>;
 
     /// Lists instances, newest first. A page of a filtered list may be short, even empty, and still have a
@@ -244,6 +246,13 @@ pub trait InstanceStore: Debug + Send + Sync + 'static {
     /// # Behavior
     /// - every live instance is on exactly one page of live instances
     async fn live_instances(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error>;
+
+    /// Lists the instances whose attempt is live, by table, for the start of a term.
+    ///
+    /// # Behavior
+    /// - every instance with a live attempt is on exactly one page of live attempts
+    /// - an instance whose attempt is over is on no page of live attempts
+    async fn live_attempts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error>;
 
     /// Returns the live instances of one table.
     ///

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use crate::model::id::{InstanceId, TableId};
 
-/// Most changed things that are remembered by name; beyond it the leader reloads all.
+/// Most changed things that are remembered by name; beyond it the leader reads all anew.
 const CHANGED_MAX: usize = 100_000;
 
 /// Wakes one Service. A wake during a pass leads to one more pass.
@@ -48,6 +48,8 @@ pub struct Wakes {
     pub dispatch: Wake,
     /// Watches attempts.
     pub monitor: Wake,
+    /// Reads the whole live set anew.
+    pub sweep: Wake,
     changed: Arc<Mutex<Changed>>,
 }
 
@@ -84,12 +86,10 @@ impl Wakes {
         (std::mem::take(&mut changed.instances), std::mem::take(&mut changed.is_overflown))
     }
 
-    /// Gives changed instances back that could not be read, or all; the next pass takes them again. It wakes nobody, so that
-    /// a store that is away is not asked in a loop.
-    pub(crate) fn put_back(&self, instances: impl IntoIterator<Item = InstanceId>, is_overflown: bool) {
-        let mut changed = self.lock();
-        changed.instances.extend(instances);
-        changed.is_overflown |= is_overflown;
+    /// Gives a changed instance back that could not be read; the next pass takes it again. It wakes nobody, so that a store
+    /// that is away is not asked in a loop.
+    pub(crate) fn put_back(&self, instance: InstanceId) {
+        self.lock().instances.insert(instance);
     }
 
     /// Takes the changed tables away.

@@ -81,7 +81,7 @@ enum Help {
 use Help::{Counter, Gauge, Seconds, Sizes};
 
 /// Every metric of the server and of the domain. A test holds it complete.
-const HELP: [(&str, Help); 41] = [
+const HELP: [(&str, Help); 42] = [
     ("tms_http_requests_total", Counter("Requests, by route, method and status.")),
     ("tms_http_request_seconds", Seconds("Time to answer a request, by route.")),
     ("tms_http_connections", Gauge("Open connections.")),
@@ -128,7 +128,9 @@ const HELP: [(&str, Help); 41] = [
     ("tms_alerts_standing", Gauge("Alarms that stand now, by kind.")),
     (
         "tms_hand_overs_covered_total",
-        Counter("Hand-overs that needed no write: their table is touched already and its look is still to come."),
+        Counter(
+            "Hand-overs that needed no write: their table is touched already and its look is still to come.",
+        ),
     ),
     ("tms_store_batch_size", Sizes("Hand-overs that were stored by one commit.")),
     ("tms_store_commits_total", Counter("Commits of hand-overs.")),

@@ -67,7 +67,8 @@ pub(crate) fn run(env: &Environment, repo: &Repo, _: &Arguments) -> Result<()> {
 
 /// Checks the tree and the binary that were just built: all of the chosen backends, nothing of the others.
 fn holds_only(env: &Environment, repo: &Repo, backends: &[&str], chosen: &[&str]) -> Result<()> {
-    let listed = ["tree", "--package", "tms-server", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
+    let listed =
+        ["tree", "--package", "tms-server", "--edges", "normal", "--prefix", "none", "--format", "{p}"];
     let tree = stdout_of(&mut cargo(env, repo, &[&listed, chosen].concat()), CHECK_LIMIT)?;
     let program = repo.built("tms-server");
     let binary = fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?;

@@ -85,7 +85,8 @@ impl Plan<'_> {
             Ok(Counts::default())
         })?;
         if is_whole {
-            let (selection, strict) = (selection(env, repo), ["--all-targets", "--quiet", "--", "-D", "warnings"]);
+            let (selection, strict) =
+                (selection(env, repo), ["--all-targets", "--quiet", "--", "-D", "warnings"]);
             self.check("lints", &[&["clippy"], selection, &strict].concat())?;
             self.stage("tidy", || {
                 tidy::run(env, repo, &tidy::Arguments::default()).map(|()| Counts::ONE_PASSED)

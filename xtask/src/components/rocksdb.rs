@@ -21,7 +21,8 @@ const SYS_CRATE: &str = "librocksdb-sys";
 const FOLDER: &str = "rocksdb";
 const ARCHIVE: &str = "librocksdb.a";
 /// Where Debian, Fedora and others put libclang, which the bindings are made with.
-const CLANG_FOLDERS: [&str; 4] = ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
+const CLANG_FOLDERS: [&str; 4] =
+    ["/usr/lib", "/usr/lib64", "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu"];
 /// 40 CPU-minutes on a machine of today; on one slow core twice that.
 const COMPILE_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
 
@@ -117,7 +118,8 @@ fn archive_under(builds: &Path) -> Option<PathBuf> {
 
 /// Archives of former versions are of no use to anybody.
 fn remove_others(folder: &Path, version: &str) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?.flatten() {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?.flatten()
+    {
         if entry.file_name() != version {
             remove(&entry.path())?;
         }

@@ -335,16 +335,44 @@ pub async fn second_live_attempt_is_refused(h: &impl StoreHarness) {
     store.write(None, vec![active(second)]).await.unwrap();
 }
 
-/// a live row that cannot be read keeps the slot of its table
+/// of two live attempts on a table in one batch none is made
+pub async fn two_live_attempts_in_one_batch_are_refused(h: &impl StoreHarness) {
+    let store = h.store();
+    announce(&*store, "t").await;
+    let first = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
+    let second = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    let both = vec![change(activated(first.clone())), change(activated(second))];
+    assert_eq!(refused(store.write(None, both).await), ErrorKind::Conflict);
+    assert_eq!(store.get_instance(first.id).await.unwrap(), Some(first));
+}
+
+fn activated(mut instance: Instance) -> Instance {
+    instance.attempt = Some(attempt(instance.id, 1, AttemptState::Intended));
+    instance.state = InstanceState::Active;
+    instance
+}
+
+/// a row with a live attempt that cannot be read keeps the slot of its table
 pub async fn unreadable_row_keeps_the_slot(h: &impl StoreHarness) {
     let Some(kv) = h.kv() else { return };
     let store = h.store();
     announce(&*store, "t").await;
     let bad = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
-    let mut other = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    let other = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    let bad = make_active(&*store, bad).await;
     damage(&*kv, Keyspace::Live, bad.id.0.as_bytes());
     drop(kv);
-    other.attempt = Some(attempt(other.id, 1, AttemptState::Intended));
-    other.state = InstanceState::Active;
-    assert_eq!(refused(store.write(None, vec![change(other)]).await), ErrorKind::Unexpected);
+    assert_eq!(refused(store.write(None, vec![change(activated(other))]).await), ErrorKind::Conflict);
+}
+
+/// a row without a live attempt that cannot be read keeps no slot
+pub async fn unreadable_row_without_attempt_keeps_no_slot(h: &impl StoreHarness) {
+    let Some(kv) = h.kv() else { return };
+    let store = h.store();
+    announce(&*store, "t").await;
+    let bad = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
+    let other = put_pending(&*store, key("t", Action::Clustering, Some("2"))).await;
+    damage(&*kv, Keyspace::Live, bad.id.0.as_bytes());
+    drop(kv);
+    store.write(None, vec![change(activated(other))]).await.unwrap();
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use tms_core::ErrorKind;
 use tms_core::model::action::Action;
+use tms_core::model::attempt::AttemptState;
 use tms_core::model::id::InstanceId;
-use tms_core::model::instance::InstanceState;
+use tms_core::model::instance::{InstanceState, WaitReason};
 use tms_core::store::InstanceFilter;
 use tms_core::store::kv::{Batch, KeyRange, Keyspace};
 
@@ -133,6 +134,43 @@ pub async fn every_live_instance_is_on_one_page(h: &impl StoreHarness) {
     }
 }
 
+/// every instance with a live attempt is on exactly one page of live attempts
+pub async fn every_live_attempt_is_on_one_page(h: &impl StoreHarness) {
+    let store = h.store();
+    let mut live = BTreeSet::new();
+    for n in 1..=12 {
+        let name = format!("t{n}");
+        announce(&*store, &name).await;
+        let instance = put_pending(&*store, key(&name, Action::Compaction, Some("1"))).await;
+        put_pending(&*store, key(&name, Action::Compaction, Some("2"))).await;
+        if n % 2 == 0 {
+            live.insert(make_active(&*store, instance).await.id);
+        }
+    }
+    for limit in [1, 5, 6, 100] {
+        assert_eq!(without_repeats(&all_live_attempts(&*store, limit).await), live);
+    }
+}
+
+/// an instance whose attempt is over is on no page of live attempts
+pub async fn attempt_that_is_over_is_on_no_page(h: &impl StoreHarness) {
+    let store = h.store();
+    for name in ["t", "u"] {
+        announce(&*store, name).await;
+    }
+    let ends = put_pending(&*store, key("t", Action::Compaction, Some("1"))).await;
+    let waits = put_pending(&*store, key("u", Action::Compaction, Some("1"))).await;
+    let mut ends = make_active(&*store, ends).await;
+    let mut waits = make_active(&*store, waits).await;
+    assert_eq!(all_live_attempts(&*store, 10).await.len(), 2);
+    ends.attempt = Some(attempt(ends.id, 1, AttemptState::Over));
+    end(&*store, ends, InstanceState::Succeeded, 9).await;
+    waits.attempt = Some(attempt(waits.id, 1, AttemptState::Over));
+    waits.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
+    apply(&*store, change(waits)).await;
+    assert_eq!(all_live_attempts(&*store, 10).await, []);
+}
+
 /// the live instances of a table are those of the table only
 pub async fn live_of_a_table_only(h: &impl StoreHarness) {
     let store = h.store();
@@ -153,6 +191,7 @@ pub async fn foreign_cursor_is_refused(h: &impl StoreHarness) {
         let listed = store.list_instances(&InstanceFilter::default(), Some(cursor), 10).await;
         assert_eq!(refused(listed), ErrorKind::Invalid);
         assert_eq!(refused(store.live_instances(Some(cursor), 10).await), ErrorKind::Invalid);
+        assert_eq!(refused(store.live_attempts(Some(cursor), 10).await), ErrorKind::Invalid);
         assert_eq!(refused(store.list_tables(Some(cursor), 10).await), ErrorKind::Invalid);
     }
 }

@@ -231,6 +231,21 @@ pub async fn all_live(store: &dyn Store, limit: usize) -> Vec<InstanceId> {
     }
 }
 
+/// Returns the ids of all instances with a live attempt, by pages of `limit`.
+pub async fn all_live_attempts(store: &dyn Store, limit: usize) -> Vec<InstanceId> {
+    let mut ids = Vec::new();
+    let mut cursor: Option<String> = None;
+    loop {
+        let page = store.live_attempts(cursor.as_deref(), limit).await.unwrap();
+        assert!(page.items.len() <= limit);
+        ids.extend(page.items.iter().map(|instance| instance.id));
+        cursor = page.next;
+        if cursor.is_none() {
+            return ids;
+        }
+    }
+}
+
 /// Returns the ids of all tables, by pages of `limit`.
 pub async fn all_tables(store: &dyn Store, limit: usize) -> Vec<TableId> {
     let mut ids = Vec::new();

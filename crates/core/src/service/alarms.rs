@@ -47,6 +47,13 @@ pub(crate) fn forget_instance(alerts: &dyn AlertSink, id: InstanceId) {
     }
 }
 
+/// Clears the alarms that the time raised of what stood on a table.
+pub(crate) fn forget_age(alerts: &dyn AlertSink, id: TableId) {
+    for kind in [AlertKind::PlanUnserved, AlertKind::LockOld] {
+        alerts.clear(kind, &id.to_string());
+    }
+}
+
 /// Clears the alarms of a table that was removed.
 pub(crate) fn forget_table(alerts: &dyn AlertSink, id: TableId) {
     for kind in [

@@ -192,6 +192,10 @@ fn report(leader: &Leader, instance: &Instance, done: Result<(), Error>) {
 }
 
 async fn check_and_submit(leader: &Arc<Leader>, chosen: &Instance, choice: &Choice) -> Result<(), Error> {
+    if leader.completes_table(chosen.key.table).await? {
+        // Others of its table were not known yet: the choice is made again.
+        return Ok(());
+    }
     // The store is the truth: a Manager may have written since the choice.
     let Some(instance) = leader.refresh(chosen.id).await? else { return Ok(()) };
     if !matches!(instance.state, InstanceState::Pending { .. }) || instance.version != chosen.version {

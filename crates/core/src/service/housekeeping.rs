@@ -13,9 +13,9 @@ use crate::clock::Timestamp;
 use crate::error::Error;
 use crate::model::action::Action;
 use crate::model::table::TableRecord;
-use crate::service::leader::Leader;
+use crate::service::leader::{Ages, Leader};
 use crate::service::{Held, LeaderService, Loop};
-use crate::store::{PAGE_MAX, PruneRule};
+use crate::store::PruneRule;
 
 /// Pace of a pass.
 const PASS_EVERY: Duration = Duration::from_secs(30);
@@ -78,29 +78,22 @@ async fn prune(leader: &Leader) -> Result<(), Error> {
 
 /// Alarms by age, and the gauge of the oldest unserved plan by action.
 async fn watch_tables(leader: &Leader) -> Result<(), Error> {
-    let mut oldest: BTreeMap<Action, Timestamp> = BTreeMap::new();
-    let mut cursor: Option<String> = None;
-    loop {
-        let page = leader.store.list_tables(cursor.as_deref(), PAGE_MAX).await?;
-        for record in &page.items {
-            for plan in &record.look.unserved {
-                let known = oldest.entry(plan.action).or_insert(plan.since);
-                *known = plan.since.min(*known);
-            }
-            unserved_alarm(leader, record);
-            lock_alarm(leader, record);
-        }
-        match page.next {
-            Some(next) => cursor = Some(next),
-            None => break,
-        }
-    }
     let now = leader.clock.now();
+    let oldest = leader.ages(Ages::oldest);
     for action in Action::ALL {
         let age = oldest
             .get(&action)
             .map_or(0.0, |since| (now - *since).to_std().unwrap_or_default().as_secs_f64());
         metrics::gauge!("tms_oldest_unserved_plan_seconds", "action" => action.as_str()).set(age);
+    }
+    for table in leader.ages(|ages| ages.older(now - UNSERVED_ALARM_AFTER, now - LOCK_ALARM_AFTER)) {
+        match leader.table(table).await? {
+            Some(record) => {
+                unserved_alarm(leader, &record);
+                lock_alarm(leader, &record);
+            }
+            None => leader.forget_table(table),
+        }
     }
     Ok(())
 }

@@ -1,10 +1,18 @@
 //! The state of one term: the live set, the turns of tables, what is due, and the one way to change an instance.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
+
+mod ages;
+mod due;
+mod transitions;
+
+pub(crate) use self::ages::{Age, Ages};
+use self::due::Due;
 
 use crate::alert::AlertSink;
 use crate::clock::{Clock, Timestamp};
@@ -125,15 +133,11 @@ pub struct Leader {
     queues: Mutex<BTreeMap<QueueName, Queue>>,
     watches: Mutex<HashMap<InstanceId, Watch>>,
     due: Mutex<Due>,
+    ages: Mutex<Ages>,
     orphans: Mutex<BTreeMap<Tag, Orphan>>,
     signs: SignWatch,
-}
-
-#[derive(Debug, Default)]
-struct Due {
-    /// On the monotonic clock, so that no look is lost or hurried when the wall clock is set.
-    by_time: BTreeSet<(Duration, TableId)>,
-    by_table: HashMap<TableId, Duration>,
+    /// Whether every live instance was read once.
+    is_whole: AtomicBool,
 }
 
 /// What a term starts with.
@@ -156,7 +160,8 @@ pub struct LeaderParts {
 }
 
 impl Leader {
-    /// Loads the live set for a term.
+    /// Loads what a term needs before anything of it runs: the live attempts and the queues. The rest of the live set is
+    /// read beside the Services, by [`crate::service::live_set`].
     ///
     /// # Errors
     /// The store's. One bad row does not stop it: the store leaves it out and reports it.
@@ -178,26 +183,39 @@ impl Leader {
             queues: Mutex::default(),
             watches: Mutex::default(),
             due: Mutex::default(),
+            ages: Mutex::default(),
             orphans: Mutex::default(),
             signs: SignWatch::default(),
+            is_whole: AtomicBool::new(false),
         });
-        leader.reload().await?;
+        let mut cursor: Option<String> = None;
+        loop {
+            let page = leader.store.live_attempts(cursor.as_deref(), PAGE_MAX).await?;
+            leader.catch_up(&page.items);
+            match page.next {
+                Some(next) => cursor = Some(next),
+                None => break,
+            }
+        }
+        leader.reload_queues().await?;
         Ok(leader)
     }
 
-    /// Reads the live set and the queues anew. Others go on meanwhile, so what they wrote is kept.
-    pub(crate) async fn reload(&self) -> Result<(), Error> {
+    /// Reads the live set anew. Others go on meanwhile, so what they wrote is kept.
+    pub(crate) async fn sweep(&self) -> Result<(), Error> {
         let mut seen = BTreeSet::new();
         let mut cursor: Option<String> = None;
         loop {
             let page = self.store.live_instances(cursor.as_deref(), PAGE_MAX).await?;
             seen.extend(page.items.iter().map(|instance| instance.id));
             self.catch_up(&page.items);
+            self.wakes.dispatch.wake();
             match page.next {
                 Some(next) => cursor = Some(next),
                 None => break,
             }
         }
+        self.is_whole.store(true, Ordering::SeqCst);
         let unseen: Vec<InstanceId> = self.board(|board| {
             let all = InstanceState::WORDS.iter().flat_map(|word| board.in_state(word));
             all.map(|i| i.id).filter(|id| !seen.contains(id)).collect()
@@ -205,7 +223,17 @@ impl Leader {
         for id in unseen {
             self.refresh(id).await?;
         }
-        self.reload_queues().await
+        Ok(())
+    }
+
+    /// Reads what lives on a table, unless the live set is known to be whole; tells whether it had not all of it. So the
+    /// order of a table's work holds while the live set is still being read.
+    pub(crate) async fn completes_table(&self, table: TableId) -> Result<bool, Error> {
+        if self.is_whole.load(Ordering::SeqCst) {
+            return Ok(false);
+        }
+        let live = self.store.live_of_table(table).await?;
+        Ok(self.catch_up(&live))
     }
 
     /// Reads the queues anew.
@@ -219,14 +247,14 @@ impl Leader {
     pub(crate) async fn absorb(&self) -> Result<(), Error> {
         let (changed, is_overflown) = self.wakes.take_instances();
         if is_overflown {
-            return self.reload().await.inspect_err(|_| self.wakes.put_back(changed, true));
+            self.wakes.sweep.wake();
         }
         let mut done = Ok(());
         for id in changed {
             if let Err(error) = self.refresh(id).await {
                 // A row that can never be read must not be asked for again and again.
                 if error.is_transient() {
-                    self.wakes.put_back([id], false);
+                    self.wakes.put_back(id);
                 }
                 done = Err(error);
             }
@@ -251,13 +279,16 @@ impl Leader {
         Ok(found)
     }
 
-    /// Puts live rows that were just read into the live set, where it has none or older ones.
-    pub(crate) fn catch_up(&self, rows: &[Instance]) {
+    /// Puts live rows that were just read into the live set, where it has none or older ones; tells whether there was any.
+    pub(crate) fn catch_up(&self, rows: &[Instance]) -> bool {
+        let mut is_news = false;
         for row in rows {
             if self.take_newer(row) {
+                is_news = true;
                 alarms::of_instance(&*self.alerts, row);
             }
         }
+        is_news
     }
 
     /// Puts a row that was read into the live set; no when the set has it already, or newer: a slower reader may come late.
@@ -321,37 +352,35 @@ impl Leader {
     /// Notes that a table is to be looked at not later than `at`, without a wake; tells whether that is news.
     pub(crate) fn plan_look(&self, table: TableId, at: Timestamp) -> bool {
         let wait = (at - self.clock.now()).to_std().unwrap_or_default();
-        let at = self.clock.monotonic().saturating_add(wait);
-        let mut due = lock(&self.due);
-        match due.by_table.get(&table).copied() {
-            Some(old) if old <= at => return false,
-            Some(old) => {
-                due.by_time.remove(&(old, table));
-            }
-            None => {}
-        }
-        due.by_table.insert(table, at);
-        due.by_time.insert((at, table));
-        true
+        lock(&self.due).plan(table, self.clock.monotonic().saturating_add(wait))
     }
 
     /// Takes away the tables whose look is due, at most `limit`.
     pub(crate) fn take_due(&self, limit: usize) -> Vec<TableId> {
-        let now = self.clock.monotonic();
-        let mut due = lock(&self.due);
-        let found: Vec<(Duration, TableId)> =
-            due.by_time.iter().take_while(|(at, _)| *at <= now).take(limit).copied().collect();
-        for entry in &found {
-            due.by_time.remove(entry);
-            due.by_table.remove(&entry.1);
-        }
-        found.into_iter().map(|(_, table)| table).collect()
+        lock(&self.due).take(self.clock.monotonic(), limit)
     }
 
     /// Returns the time until the next look is due.
     pub(crate) fn until_due(&self) -> Option<Duration> {
-        let now = self.clock.monotonic();
-        lock(&self.due).by_time.first().map(|(at, _)| at.saturating_sub(now))
+        lock(&self.due).first().map(|at| at.saturating_sub(self.clock.monotonic()))
+    }
+
+    /// Notes what a table's look saw that only time turns into an alarm.
+    pub(crate) fn note_age(&self, table: TableId, age: Age) {
+        if lock(&self.ages).note(table, age) {
+            alarms::forget_age(&*self.alerts, table);
+        }
+    }
+
+    /// Forgets a table that was removed.
+    pub(crate) fn forget_table(&self, table: TableId) {
+        lock(&self.ages).note(table, Age::default());
+        alarms::forget_table(&*self.alerts, table);
+    }
+
+    /// Works on what stands for long; short, without waiting.
+    pub(crate) fn ages<T>(&self, work: impl FnOnce(&Ages) -> T) -> T {
+        work(&lock(&self.ages))
     }
 
     /// Makes the write of one change, or none when the state does not allow it.
@@ -433,14 +462,17 @@ impl Leader {
         state: LookState,
         writes: Vec<InstanceWrite>,
     ) -> Result<Option<Vec<Instance>>, Error> {
+        let age = Age::of(&state);
         let look = LookCommit { table, state, writes: writes.clone() };
         let written = self.noted(self.store.commit_look(self.term, look).await, &writes)?;
-        if written.is_none() {
-            for write in &writes {
-                self.refresh(write.after.id).await?;
-            }
+        if written.is_some() {
+            self.note_age(table, age);
+            return Ok(written);
         }
-        Ok(written)
+        for write in &writes {
+            self.refresh(write.after.id).await?;
+        }
+        Ok(None)
     }
 
     /// Brings the live set up to what was written, and logs each transition.
@@ -468,7 +500,7 @@ impl Leader {
                     attempt = event.attempt, term = %self.term, from = event.from, to = event.to,
                     "Instance changed: {}.", event.reason
                 );
-                crate::service::leader::count(instance, event);
+                transitions::count(instance, event);
             }
             self.board(|board| board.put(instance.clone()));
             if !instance.takes_slot() {
@@ -519,44 +551,6 @@ impl Leader {
     /// Returns a table, or none when it was removed.
     pub(crate) async fn table(&self, id: TableId) -> Result<Option<TableRecord>, Error> {
         self.store.get_table(id).await
-    }
-}
-
-/// Moves the metrics of one transition. No label grows with tables.
-fn count(instance: &Instance, event: &Event) {
-    let action = instance.key.action.as_str();
-    let engine = instance.attempt.as_ref().map_or_else(|| "none".to_owned(), |a| a.engine.to_string());
-    metrics::counter!("tms_transitions_total", "action" => action, "to" => instance.state.as_str())
-        .increment(1);
-    let seconds = |from: Timestamp| (event.at - from).to_std().unwrap_or_default().as_secs_f64();
-    match (&instance.state, &instance.attempt) {
-        (InstanceState::Active, Some(attempt)) if event.to.ends_with("/intended") => {
-            metrics::counter!("tms_attempts_total", "action" => action, "engine" => engine.clone())
-                .increment(1);
-            if attempt.number > 1 {
-                metrics::counter!("tms_retries_total", "action" => action, "engine" => engine).increment(1);
-            } else {
-                // Back-off and parked time of later attempts are no scheduling.
-                metrics::histogram!("tms_scheduling_seconds", "action" => action, "engine" => engine)
-                    .record(seconds(instance.created_at));
-            }
-        }
-        (InstanceState::Active, Some(attempt)) if event.to.ends_with("/accepted") => {
-            metrics::histogram!("tms_submission_seconds", "action" => action, "engine" => engine)
-                .record(seconds(attempt.intended_at));
-        }
-        (InstanceState::Succeeded, attempt) => {
-            metrics::counter!("tms_succeeded_total", "action" => action, "engine" => engine.clone())
-                .increment(1);
-            if let Some(leave_at) = attempt.as_ref().and_then(|a| a.leave_at) {
-                metrics::histogram!("tms_run_seconds", "action" => action, "engine" => engine)
-                    .record(seconds(leave_at));
-            }
-        }
-        (InstanceState::Failed, _) => {
-            metrics::counter!("tms_failed_total", "action" => action, "engine" => engine).increment(1);
-        }
-        _ => {}
     }
 }
 

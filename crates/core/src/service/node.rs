@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::service::dispatch::DispatchService;
 use crate::service::housekeeping::HousekeepingService;
 use crate::service::leader::{Leader, LeaderParts};
+use crate::service::live_set::LiveSetService;
 use crate::service::monitor::MonitorService;
 use crate::service::timeline::TimelineService;
 use crate::service::{Held, LeaderService, Leading};
@@ -83,11 +84,12 @@ async fn lead(
     let term = store.begin_term(number, &parts.node.name).await?;
     let stop = shutdown.child_token();
     let leader = Leader::load(&parts.leader, term, stop.clone()).await?;
-    let services: [Box<dyn LeaderService>; 4] = [
+    let services: [Box<dyn LeaderService>; 5] = [
         Box::new(MonitorService),
         Box::new(TimelineService),
         Box::new(DispatchService),
         Box::new(HousekeepingService),
+        Box::new(LiveSetService),
     ];
     let mut held: Vec<Box<dyn Held>> = Vec::new();
     let mut failed = None;

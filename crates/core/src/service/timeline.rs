@@ -25,8 +25,7 @@ use crate::model::instance::{Instance, InstanceKey, InstanceState};
 use crate::model::path::BasePath;
 use crate::model::policy::{Effective, RetryPolicy};
 use crate::model::table::{LookTrouble, TableRecord};
-use crate::service::alarms;
-use crate::service::leader::Leader;
+use crate::service::leader::{Age, Leader};
 use crate::service::monitor::conclude;
 use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
@@ -202,7 +201,7 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
                 }
                 _ => ready.push(table),
             },
-            Ok(None) => alarms::forget_table(&*leader.alerts, table),
+            Ok(None) => leader.forget_table(table),
             Err(error) => {
                 tracing::error!(table = %table, %error, "Failed to read a table's row.");
                 leader.plan_look(table, now + TimeDelta::seconds(5));
@@ -219,6 +218,7 @@ async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
         let page = leader.store.list_tables(cursor.as_deref(), PAGE_MAX).await?;
         for record in &page.items {
             let now = leader.clock.now();
+            leader.note_age(record.table.id, Age::of(&record.look));
             let trouble = record.look.trouble.as_ref();
             let again = trouble.map(|t| if has_back_off(t, now) { t.not_before } else { now });
             leader.look_by(record.table.id, again.unwrap_or_else(|| heartbeat_due(leader, record)));

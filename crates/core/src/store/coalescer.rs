@@ -117,8 +117,7 @@ impl Coalescer {
             count: semaphore(limits.queue_count_max),
             bytes: semaphore(limits.queue_bytes_max),
         });
-        let handle =
-            Self { store: Arc::clone(&store), queue: sender, room: Arc::clone(&room), limits };
+        let handle = Self { store: Arc::clone(&store), queue: sender, room: Arc::clone(&room), limits };
         (handle, CoalescerTask { store, queue, room, limits })
     }
 

@@ -11,6 +11,7 @@ use tms_core::model::id::EngineName;
 use tms_core::service::dispatch::DispatchService;
 use tms_core::service::housekeeping::HousekeepingService;
 use tms_core::service::leader::Leader;
+use tms_core::service::live_set::LiveSetService;
 use tms_core::service::monitor::MonitorService;
 use tms_core::service::timeline::TimelineService;
 use tms_core::service::{Held, LeaderService};
@@ -145,11 +146,12 @@ async fn a_term_whose_services_are_initialised_twice_does_nothing_twice() {
     let term = rig.store.begin_term(0, &"n1".parse().unwrap()).await.unwrap();
     let stop = CancellationToken::new();
     let leader = Leader::load(&rig.leader_parts(), term, stop.clone()).await.unwrap();
-    let services: [Box<dyn LeaderService>; 4] = [
+    let services: [Box<dyn LeaderService>; 5] = [
         Box::new(MonitorService),
         Box::new(TimelineService),
         Box::new(DispatchService),
         Box::new(HousekeepingService),
+        Box::new(LiveSetService),
     ];
     let mut held: Vec<Box<dyn Held>> = Vec::new();
     for service in services.iter().chain(&services) {

@@ -43,7 +43,10 @@ fn main() -> Result<()> {
     }
     let unseen = points.unseen();
     say(&format!("killed itself between two steps {} times; never at {unseen:?}", points.n_fired()));
-    ensure!(rounds < ROUNDS_FOR_ALL_POINTS || unseen.is_empty(), "these places were never reached: {unseen:?}");
+    ensure!(
+        rounds < ROUNDS_FOR_ALL_POINTS || unseen.is_empty(),
+        "these places were never reached: {unseen:?}"
+    );
     Ok(())
 }
 
@@ -66,7 +69,11 @@ impl Points {
     }
 
     fn unseen(&self) -> Vec<&'static str> {
-        FailPoint::ALL.iter().map(|point| point.name()).filter(|name| !self.fired.contains_key(name)).collect()
+        FailPoint::ALL
+            .iter()
+            .map(|point| point.name())
+            .filter(|name| !self.fired.contains_key(name))
+            .collect()
     }
 }
 
@@ -96,7 +103,13 @@ fn arguments() -> Result<Arguments> {
     Ok(found)
 }
 
-fn one_life(program: &std::path::Path, store: &str, rounds: u32, seed: u64, points: &mut Points) -> Result<()> {
+fn one_life(
+    program: &std::path::Path,
+    store: &str,
+    rounds: u32,
+    seed: u64,
+    points: &mut Points,
+) -> Result<()> {
     let folder = tms_e2e::world::real_temp_folder("tms-crash-")?;
     let lake = Lake::make(folder.path(), TABLES)?;
     let mut server = Server::new(program, folder.path(), &lake.folder, store, seed)?;
@@ -140,7 +153,12 @@ fn one_life(program: &std::path::Path, store: &str, rounds: u32, seed: u64, poin
 }
 
 /// Lets the server live for a moment, or until its fail point, and kills it.
-fn one_round(server: &mut Server, point: Option<FailPoint>, dice: &mut Dice, points: &mut Points) -> Result<()> {
+fn one_round(
+    server: &mut Server,
+    point: Option<FailPoint>,
+    dice: &mut Dice,
+    points: &mut Points,
+) -> Result<()> {
     let life = Duration::from_millis(30 + dice.below(1_500));
     server.kill();
     let Some(point) = point else {

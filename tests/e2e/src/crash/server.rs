@@ -107,11 +107,11 @@ heartbeat_silence = "5s"
             .context("cannot start the server")?;
         self.child = Some(child);
         let address = self.address;
+        let log = self.folder.join("server.log");
         let ask = || {
             let answers = || get(address, "/healthz").is_ok_and(|(status, _)| status == 200);
             (self.has_ended(fail_point) || answers()).then_some(())
         };
-        let log = self.folder.join("server.log");
         let story = || std::fs::read_to_string(log).unwrap_or_default();
         wait::until("the server answers", START_MAX, ask, story)
     }

@@ -83,8 +83,11 @@ impl Covered {
         let table = TableId::of(&one.base_path);
         let mark = *self.marks.lock().unwrap_or_else(PoisonError::into_inner).get(&table)?;
         let is_unread = self.n_reads(table) == mark.n_reads;
-        (is_unread && mark.told == self.told(one))
-            .then_some(Accepted { touch: mark.touch, n_hinted: 0, is_new_table: false })
+        (is_unread && mark.told == self.told(one)).then_some(Accepted {
+            touch: mark.touch,
+            n_hinted: 0,
+            is_new_table: false,
+        })
     }
 }
 

@@ -65,6 +65,12 @@ impl InstanceStore for KvStore {
         self.view("list live instances", move |view| listing::live(view, after, limit)).await
     }
 
+    async fn live_attempts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error> {
+        let after: Option<TableId> =
+            cursor.map(|text| text.parse().map_err(|_| listing::bad_cursor(text))).transpose()?;
+        self.view("list live attempts", move |view| listing::live_attempts(view, after, limit)).await
+    }
+
     async fn live_of_table(&self, table: TableId) -> Result<Vec<Instance>, Error> {
         self.view("list the live instances of a table", move |view| {
             let range = KeyRange::prefix(&keys::of_table(keys::LIVE_OF_TABLE, table));
@@ -158,32 +164,8 @@ fn apply(tx: &mut Tx<'_>, write: &InstanceWrite) -> Result<Instance, Error> {
             after.version = row.instance.version.next();
         }
     }
-    let had_slot = before.as_ref().is_some_and(|row| row.instance.takes_slot());
-    if after.takes_slot() && !had_slot {
-        refuse_second_attempt(tx, &after)?;
-    }
     place::store(tx, before, &after, &write.events, write.past_attempt.as_ref())?;
     Ok(after)
-}
-
-/// One live attempt per table. A row that cannot be read may hold one, so its error refuses the change.
-fn refuse_second_attempt(tx: &mut Tx<'_>, after: &Instance) -> Result<(), Error> {
-    let table = after.key.table;
-    let range = KeyRange::prefix(&keys::of_table(keys::LIVE_OF_TABLE, table));
-    for (key, _) in tx.stored.scan(Keyspace::Live, &range, LIVE_OF_TABLE_MAX)? {
-        let other = id_in(Keyspace::Live, &key, 17)?;
-        if other == after.id {
-            continue;
-        }
-        if place::load(tx, other)?.is_some_and(|row| row.instance.takes_slot()) {
-            return Err(tx
-                .error(ErrorKind::Conflict)
-                .with("table", table)
-                .with("instance", other)
-                .with("reason", "an attempt of it is live"));
-        }
-    }
-    Ok(())
 }
 
 /// Returns the stored row that a change starts from, or refuses the change.

@@ -25,6 +25,8 @@ pub(super) const TOUCH_ROW: u8 = b'h';
 pub(super) const TOUCHED: u8 = b'd';
 pub(super) const LIVE_ROW: u8 = b'i';
 pub(super) const LIVE_OF_TABLE: u8 = b't';
+/// The slot of a table: names the instance whose attempt is live.
+pub(super) const SLOT: u8 = b's';
 pub(super) const HISTORY_ROW: u8 = b'i';
 pub(super) const BY_KEY: u8 = b'k';
 pub(super) const BY_TABLE: u8 = b'b';

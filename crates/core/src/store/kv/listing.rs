@@ -49,6 +49,26 @@ pub(super) fn live(
     Ok(Page { items, next: last.filter(|_| has_more).map(|id| id.to_string()) })
 }
 
+/// Returns a page of the instances whose attempt is live, by table.
+pub(super) fn live_attempts(
+    view: &View<'_>,
+    after: Option<TableId>,
+    limit: usize,
+) -> Result<Page<Instance>, Error> {
+    let limit = page_limit(limit);
+    let mut range = KeyRange::prefix(&[keys::SLOT]);
+    if let Some(after) = after {
+        range = range.after(&keys::of_table(keys::SLOT, after));
+    }
+    let mut slots = view.scan(Keyspace::Live, &range, limit + 1)?;
+    let has_more = slots.len() > limit;
+    slots.truncate(limit);
+    let last = slots.last().and_then(|(key, _)| keys::table_at(key, 1));
+    let holder = |(key, value): &Pair| find_row(view, decode(Keyspace::Live, key, value)?);
+    let items = slots.iter().filter_map(|slot| readable(holder(slot)).flatten()).collect();
+    Ok(Page { items, next: last.filter(|_| has_more).map(|table| table.to_string()) })
+}
+
 fn instance_of(keyspace: Keyspace, (key, value): &Pair) -> Result<Instance, Error> {
     Ok(decode::<Row>(keyspace, key, value)?.instance)
 }

@@ -9,7 +9,7 @@ use super::{KeyRange, Keyspace, keys};
 use crate::error::{Error, ErrorKind};
 use crate::model::attempt::Attempt;
 use crate::model::event::Event;
-use crate::model::id::InstanceId;
+use crate::model::id::{InstanceId, TableId};
 use crate::model::instance::{Instance, InstanceKey};
 use crate::store::{ATTEMPTS_MAX, EVENTS_MAX};
 
@@ -143,6 +143,7 @@ pub(super) fn store(
     past_attempt: Option<&Attempt>,
 ) -> Result<(), Error> {
     let placement = Placement::of(after);
+    let had_slot = before.as_ref().is_some_and(|row| row.instance.takes_slot());
     let (mut n_events, mut n_past_attempts) = (0, 0);
     match before {
         None => {
@@ -159,6 +160,7 @@ pub(super) fn store(
             }
         }
     }
+    keep_slot(tx, had_slot, after)?;
     for event in events {
         add_event(tx, after.id, n_events, event)?;
         n_events += 1;
@@ -171,6 +173,37 @@ pub(super) fn store(
     let row = encode(&RowRef { i: after, e: n_events, a: n_past_attempts })?;
     tx.put(keyspace, key, row);
     Ok(())
+}
+
+/// One live attempt per table. The row of the slot tells, so that other rows of the table, readable or not, need not.
+fn keep_slot(tx: &mut Tx<'_>, had_slot: bool, after: &Instance) -> Result<(), Error> {
+    if had_slot == after.takes_slot() {
+        return Ok(());
+    }
+    let slot = keys::of_table(keys::SLOT, after.key.table);
+    let holder = slot_holder(tx, after.key.table)?;
+    if had_slot {
+        if holder == Some(after.id) {
+            tx.delete(Keyspace::Live, slot);
+        }
+        return Ok(());
+    }
+    match holder {
+        Some(other) if other != after.id => Err(slot_is_taken(tx, after.key.table, other)),
+        _ => tx.store(Keyspace::Live, slot, &after.id),
+    }
+}
+
+/// Returns the instance whose attempt is live on a table.
+pub(super) fn slot_holder(tx: &mut Tx<'_>, table: TableId) -> Result<Option<InstanceId>, Error> {
+    tx.read(Keyspace::Live, &keys::of_table(keys::SLOT, table))
+}
+
+pub(super) fn slot_is_taken(tx: &Tx<'_>, table: TableId, holder: InstanceId) -> Error {
+    tx.error(ErrorKind::Conflict)
+        .with("table", table)
+        .with("instance", holder)
+        .with("reason", "an attempt of it is live")
 }
 
 /// The first event stays, since it tells where the instance came from; of the others the oldest goes.

@@ -35,7 +35,12 @@ impl KvStore {
             Some(incarnation) => incarnation,
             None => begin(&*kv)?,
         };
-        Ok(Self { kv, writer: Arc::new(tokio::sync::Mutex::new(())), incarnation, covered: Arc::new(Covered::new()) })
+        Ok(Self {
+            kv,
+            writer: Arc::new(tokio::sync::Mutex::new(())),
+            incarnation,
+            covered: Arc::new(Covered::new()),
+        })
     }
 
     pub(super) fn incarnation_mark(&self) -> &Incarnation {

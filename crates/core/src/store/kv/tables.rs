@@ -20,8 +20,6 @@ use crate::store::{LookCommit, Page, TableStore};
 const REMOVE_STEP_ROWS: usize = 200;
 /// Most transactions of one removal; a table with more rows needs another call.
 const REMOVE_STEPS_MAX: usize = 10_000;
-/// Most live instances of a table that a removal looks at.
-const REMOVE_LIVE_MAX: usize = 100_000;
 
 #[async_trait]
 impl TableStore for KvStore {
@@ -195,20 +193,13 @@ fn remove_step(tx: &mut Tx<'_>, id: TableId, is_first: bool) -> Result<bool, Err
 }
 
 fn refuse_live_attempts(tx: &mut Tx<'_>, id: TableId) -> Result<(), Error> {
-    let range = KeyRange::prefix(&keys::of_table(keys::LIVE_OF_TABLE, id));
-    for (key, _) in tx.stored.scan(Keyspace::Live, &range, REMOVE_LIVE_MAX)? {
-        let instance = instances::id_in(Keyspace::Live, &key, 17)?;
-        // A row that cannot be read may hold a live attempt: its error ends the removal.
-        if place::load(tx, instance)?.is_some_and(|row| row.instance.takes_slot()) {
-            return Err(tx
-                .error(ErrorKind::Conflict)
-                .with("table", id)
-                .with("instance", instance)
-                .with("reason", "an attempt of it is live")
-                .hint("cancel it first and wait until its attempt is over"));
+    match place::slot_holder(tx, id)? {
+        Some(holder) => {
+            Err(place::slot_is_taken(tx, id, holder)
+                .hint("cancel it first and wait until its attempt is over"))
         }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn remove_instances(tx: &mut Tx<'_>, id: TableId) -> Result<(), Error> {

@@ -212,16 +212,21 @@ async fn unreadable_look_keeps_the_history_of_its_table() {
 }
 
 #[tokio::test]
-async fn unreadable_live_instance_holds_its_table() {
+async fn unreadable_live_instance_holds_its_table_by_its_slot_only() {
     let kv = Arc::new(MemoryKv::default());
     let store = open_memory(Arc::clone(&kv)).unwrap();
     store.accept(&[hand_over("t", 1..2)]).await.unwrap();
     let id = store.find_instance(&key("t", "1")).await.unwrap().unwrap().id;
-    let row = keys::of_instance(keys::LIVE_ROW, id);
-    kv.commit(&Batch { puts: vec![(Keyspace::Live, row, Bytes::new())], ..Batch::default() }).unwrap();
+    let row = (Keyspace::Live, keys::of_instance(keys::LIVE_ROW, id), Bytes::new());
+    let slot = keys::of_table(keys::SLOT, table("t"));
+    let held = (Keyspace::Live, slot.clone(), codec::encode(&id).unwrap());
+    kv.commit(&Batch { puts: vec![row, held], ..Batch::default() }).unwrap();
     let error = store.remove_table(table("t")).await.unwrap_err();
-    assert_eq!(error.get("keyspace"), Some("live"), "it may have a live attempt: {error}");
+    assert_eq!((error.kind(), error.get("instance")), (ErrorKind::Conflict, Some(&*id.to_string())));
     assert!(store.get_table(table("t")).await.unwrap().is_some());
+    kv.commit(&Batch { deletes: vec![(Keyspace::Live, slot)], ..Batch::default() }).unwrap();
+    store.remove_table(table("t")).await.unwrap();
+    assert!(store.get_table(table("t")).await.unwrap().is_none());
 }
 
 #[test]

@@ -180,6 +180,10 @@ impl InstanceStore for FailingStore {
         self.call("list_instances", self.inner.list_instances(filter, cursor, limit)).await
     }
 
+    async fn live_attempts(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error> {
+        self.call("live_attempts", self.inner.live_attempts(cursor, limit)).await
+    }
+
     async fn live_instances(&self, cursor: Option<&str>, limit: usize) -> Result<Page<Instance>, Error> {
         self.call("live_instances", self.inner.live_instances(cursor, limit)).await
     }

@@ -74,7 +74,9 @@ pub enum AssemblyError {
         found: PathBuf,
     },
     /// A folder cannot be used.
-    #[error("cannot use the folder {folder}: {reason}")]
+    #[error(
+        "cannot use the folder {folder}: {reason}; give store.path a folder that this user can make and write"
+    )]
     Folder {
         /// Folder.
         folder: PathBuf,

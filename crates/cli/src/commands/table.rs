@@ -8,7 +8,7 @@ pub(crate) mod remove;
 pub(crate) mod show;
 
 use clap::Subcommand;
-use tms_client::types::Table;
+use tms_client::types::{Table, TableDetail};
 
 use crate::commands::inspect::absolute;
 use crate::context::Context;
@@ -50,6 +50,13 @@ pub(crate) fn named(text: &str) -> String {
     if is_id { text.to_owned() } else { absolute(text) }
 }
 
+/// The table in what the server says of one: the generated types know nothing of each other.
+pub(crate) fn of_detail(detail: &TableDetail) -> Result<Table, Failure> {
+    serde_json::to_value(detail)
+        .and_then(serde_json::from_value)
+        .map_err(|e| Failure::refused(format!("cannot read the server's answer: {e}")))
+}
+
 /// Tables for people.
 pub(crate) fn table_of(tables: &[Table]) -> String {
     let mut rows =
@@ -78,6 +85,8 @@ pub(crate) fn state_of(table: &Table) -> &'static str {
         "damage suspected"
     } else if table.trouble.is_some() {
         "unreadable"
+    } else if table.looked_at.is_none() {
+        "not looked at yet"
     } else if table.looked < table.touch {
         "to be looked at"
     } else {

@@ -149,7 +149,9 @@ impl InstanceManager {
             waits: false,
         };
         let HandOverAnswer::Stored { table, .. } = self.requests.hand_over(announcement).await? else {
-            return Err(invalid("the path lies outside storage.roots"));
+            return Err(invalid("the path lies outside storage.roots").hint(
+                "name a table below one of storage.roots, or add its folder there and start the server again",
+            ));
         };
         let key = InstanceKey { table, action: request.action, instant };
         if key.instant.is_none() {
@@ -253,6 +255,7 @@ impl InstanceManager {
                 Error::new(ErrorKind::Invalid, "cancel the instance")
                     .because("it has ended")
                     .with("instance", id)
+                    .hint("`tms instance show` says how it ended; there is nothing left to cancel")
             })?;
             match self.put(&instance, applied.after, by, &format!("{by} asked to cancel it")).await {
                 Err(e) if is_conflict(&e) => {}

@@ -99,8 +99,27 @@ impl MaintainedTableManager {
         let record = self.tables.load(id).await?;
         let effective = self.defaults.effective(&record.table.settings);
         let live = self.instances.views(self.store.live_of_table(id).await?).await?;
-        let warnings = warnings(&record, &effective);
+        let mut warnings = warnings(&record, &effective);
+        warnings.extend(self.resting(&record).await?);
         Ok(TableView { record, effective, live, warnings })
+    }
+
+    /// The plans that stand and that nothing runs, since people stopped them or their attempts are used up.
+    async fn resting(&self, record: &TableRecord) -> Result<Vec<String>, Error> {
+        let mut resting = Vec::new();
+        for plan in record.look.unserved.iter().take(ADVICE_PLANS_MAX) {
+            let (action, instant) = (plan.action, &plan.instant);
+            let key = InstanceKey { table: record.table.id, action, instant: Some(instant.clone()) };
+            if let Some(known) = self.store.find_instance(&key).await?
+                && matches!(known.state, InstanceState::Cancelled | InstanceState::Failed)
+            {
+                let (state, id) = (known.state.as_str(), known.id);
+                resting.push(format!(
+                    "the {action} {instant} stands and is not run: it is {state}; `tms instance retry {id}`"
+                ));
+            }
+        }
+        Ok(resting)
     }
 
     /// Looks at the table now and says what would run and what is unsafe.

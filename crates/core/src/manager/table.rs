@@ -85,8 +85,9 @@ impl TableManager {
         let base_path = self.rules.canonical(&request.base_path)?;
         if !self.roots.is_empty() && !self.roots.iter().any(|root| base_path.is_under(root)) {
             return Err(Error::new(ErrorKind::Invalid, "register the table")
+                .because("the path lies outside storage.roots")
                 .with("table", &base_path)
-                .hint("the path lies outside storage.roots"));
+                .hint("name a table below one of storage.roots, or add its folder there and start the server again"));
         }
         if !self.timelines.reads(base_path.scheme()) {
             return Err(Error::new(ErrorKind::Unsupported, "register the table")

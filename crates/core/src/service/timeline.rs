@@ -219,6 +219,7 @@ async fn schedule_silent(leader: &Leader) -> Result<(), Error> {
         for record in &page.items {
             let now = leader.clock.now();
             leader.note_age(record.table.id, Age::of(&record.look));
+            standing_alarms(leader, record);
             let trouble = record.look.trouble.as_ref();
             let again = trouble.map(|t| if has_back_off(t, now) { t.not_before } else { now });
             leader.look_by(record.table.id, again.unwrap_or_else(|| heartbeat_due(leader, record)));
@@ -445,14 +446,7 @@ fn alarms(
 ) {
     let subject = record.table.id.to_string();
     match &state.damage {
-        Some(damage) => leader.alerts.raise(&Alert {
-            kind: AlertKind::DamageSuspected,
-            subject: subject.clone(),
-            text: format!(
-                "{} may be damaged: {}. Every clean of it is held",
-                record.table.base_path, damage.reason
-            ),
-        }),
+        Some(damage) => damage_alarm(leader, record, &damage.reason),
         None => leader.alerts.clear(AlertKind::DamageSuspected, &subject),
     }
     if is_not_handed_over {
@@ -498,17 +492,39 @@ async fn trouble(leader: &Leader, before: &TableRecord, error: &Error) -> Result
     leader.look_by(record.table.id, not_before);
     tracing::warn!(table = %record.table.id, n_failed, error = error.chain(), "A table cannot be read.");
     if n_failed >= TROUBLE_ALARM_AFTER {
-        leader.alerts.raise(&Alert {
-            kind: AlertKind::TableUnreadable,
-            subject: record.table.id.to_string(),
-            text: format!("{} cannot be read since {since}: {error}", record.table.base_path),
-        });
+        unreadable_alarm(leader, &record, since, &error.to_string());
     }
     let is_unknown = record.look.looked_at.is_none();
     if is_unknown && (now - since).to_std().is_ok_and(|unread| unread >= NEVER_READ_MAX) {
         forget_hints(leader, record.table.id).await?;
     }
     Ok(())
+}
+
+fn unreadable_alarm(leader: &Leader, record: &TableRecord, since: Timestamp, error: &str) {
+    leader.alerts.raise(&Alert {
+        kind: AlertKind::TableUnreadable,
+        subject: record.table.id.to_string(),
+        text: format!("{} cannot be read since {since}: {error}", record.table.base_path),
+    });
+}
+
+/// Raises what former terms had raised of a table and what stands still: its next look may be far away.
+fn standing_alarms(leader: &Leader, record: &TableRecord) {
+    if let Some(trouble) = record.look.trouble.as_ref().filter(|t| t.n_failed >= TROUBLE_ALARM_AFTER) {
+        unreadable_alarm(leader, record, trouble.since, &trouble.error);
+    }
+    if let Some(damage) = &record.look.damage {
+        damage_alarm(leader, record, &damage.reason);
+    }
+}
+
+fn damage_alarm(leader: &Leader, record: &TableRecord, reason: &str) {
+    leader.alerts.raise(&Alert {
+        kind: AlertKind::DamageSuspected,
+        subject: record.table.id.to_string(),
+        text: format!("{} may be damaged: {reason}. Every clean of it is held", record.table.base_path),
+    });
 }
 
 /// Ends what was only named on a table that could never be read: most likely there is none. A plan that stands there after

@@ -91,3 +91,20 @@ async fn a_paused_queue_is_told() {
     assert_eq!(verdict(&rig).await, "runs");
     rig.stop().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_table_names_what_stands_and_is_not_run() {
+    let rig = Rig::start().await;
+    let paused = QueueChange { is_paused: Some(true), ..QueueChange::default() };
+    rig.managers.queues.set(&"default".parse().unwrap(), &paused, "test").await.unwrap();
+    let key = rig.planned("t", Action::Compaction, T1).await;
+    let id = rig.until_state(&key, "pending").await.id;
+    assert_eq!(rig.managers.maintained.show(Rig::id("t")).await.unwrap().warnings, [""; 0]);
+    rig.managers.instances.cancel(id, "test").await.unwrap();
+    rig.callback("t").await;
+    rig.pass(5).await;
+    let warnings = rig.managers.maintained.show(Rig::id("t")).await.unwrap().warnings;
+    let told = format!("is cancelled; `tms instance retry {id}`");
+    assert!(warnings.iter().any(|w| w.contains(T1) && w.contains(&told)), "{warnings:?}");
+    rig.stop().await;
+}

@@ -48,8 +48,8 @@ pub fn preset(name: &str) -> Option<String> {
 pub const PRESETS: [&str; 2] = ["embedded-redb", "embedded-rocksdb"];
 
 const EMBEDDED_REDB_STORE: &str = "\
-# One node with everything in one folder: the embedded redb store and Spark on this machine. Nothing else to install
-# but Java and Spark. Generated from the program by `cargo xtask presets`.
+# One node with everything in one folder: the embedded redb store and Spark on this machine. To install: Java, Spark, and
+# a Hudi bundle for each table version. Generated from the program by `cargo xtask presets`.
 
 [server]
 listen = \"127.0.0.1:9091\"
@@ -228,7 +228,6 @@ mod tests {
             "token_file",
             "callback_key_file",
             "roots",
-            "default_fs",
             "aliases",
             "master",
             "spark_home",

@@ -11,13 +11,10 @@ use serde::{Deserialize, Serialize};
 pub struct StorageConfig {
     /// Folders below which tables may lie. A request for a table elsewhere is answered, stored nowhere, and counted.
     /// Empty: every folder, which is allowed on loopback only.
-    #[schemars(extend("x-item" = "an absolute path or URI, such as file:/lake or s3://bucket/lake"))]
+    #[schemars(extend("x-item" = "an absolute local path, such as /lake or file:/lake"))]
     pub roots: Vec<String>,
-    /// File system of paths without a scheme. Unset: local files.
-    #[schemars(extend("format" = "store", "x-example" = "hdfs://ns1"))]
-    pub default_fs: Option<String>,
-    /// Two names of one place: what a path may say, and what it means. Addresses of one store, or a local folder that is a
-    /// link, such as `"file:/data" = "file:/mnt/data"`: a table is run only under the path where it really lies.
-    #[schemars(extend("x-example" = "\"hdfs://nn1:8020\" = \"hdfs://ns1\""))]
+    /// Two names of one place: what a path may say, and what it means. For a local folder that is a link, such as
+    /// `"file:/data" = "file:/mnt/data"`: a table is run only under the path where it really lies.
+    #[schemars(extend("x-example" = "\"file:/data\" = \"file:/mnt/data\""))]
     pub aliases: BTreeMap<String, String>,
 }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 pub struct StoreConfig {
     /// Kind of the store; must be compiled in.
     pub kind: StoreKind,
-    /// Folder of the store; it is made when it is not there. The logs of attempts lie in it too.
+    /// Folder of the store; it is made when it is not there. The logs of attempts lie in it too. A relative one counts
+    /// from the folder that the server is started in.
     #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
 }

@@ -19,6 +19,8 @@ use crate::config::{Config, tables};
 
 /// Most entries of a list or map of the configuration.
 const ENTRIES_MAX: usize = 1_000;
+/// Scheme of paths on this machine, the only ones that are read.
+const LOCAL: &str = "file";
 /// Most engines of one node.
 const ENGINES_MAX: usize = 100;
 /// Longest duration that is taken: everything beyond is a slip of the unit.
@@ -77,7 +79,7 @@ fn server(server: &ServerConfig, storage: &StorageConfig, secrets: &Secrets, fau
                 format!("must not be empty, since server.listen is {listen}: writers could name any folder");
             faults.push(
                 Fault::new("storage.roots", problem)
-                    .allowed("the folders below which tables lie, such as [\"s3://bucket/lake\"]"),
+                    .allowed("the folders below which tables lie, such as [\"/lake\"]"),
             );
         }
     }
@@ -106,10 +108,19 @@ fn server(server: &ServerConfig, storage: &StorageConfig, secrets: &Secrets, fau
 fn storage(storage: &StorageConfig, faults: &mut Vec<Fault>) {
     let rules = path_rules(storage);
     for (i, root) in storage.roots.iter().enumerate().take(ENTRIES_MAX) {
-        if root_path(&rules, root).is_none() {
-            let fault =
-                Fault::new(format!("storage.roots[{i}]"), format!("{} is no usable path", quoted(root)));
-            faults.push(fault.allowed("an absolute path or URI, such as file:/lake or s3://bucket/lake"));
+        let problem = match root_path(&rules, root) {
+            None => "is no usable path",
+            Some(path) if path.scheme() != LOCAL => "lies where this server reads no tables",
+            Some(_) => continue,
+        };
+        let fault = Fault::new(format!("storage.roots[{i}]"), format!("{} {problem}", quoted(root)));
+        faults.push(fault.allowed("an absolute local path, such as /lake or file:/lake"));
+    }
+    for (from, to) in storage.aliases.iter().take(ENTRIES_MAX) {
+        if root_path(&PathRules::default(), to).is_none_or(|path| path.scheme() != LOCAL) {
+            let problem = format!("{} is no local path", quoted(to));
+            let fault = Fault::new(format!("storage.aliases.{from}"), problem);
+            faults.push(fault.allowed("an absolute local path, such as /mnt/data or file:/mnt/data"));
         }
     }
     for (key, len) in [("storage.roots", storage.roots.len()), ("storage.aliases", storage.aliases.len())] {
@@ -133,10 +144,7 @@ pub fn path_rules(storage: &StorageConfig) -> PathRules {
         true => (local(from), local(to)),
         false => (plain(&from.to_ascii_lowercase()), plain(to)),
     };
-    PathRules {
-        default_fs: storage.default_fs.as_deref().map(plain),
-        aliases: storage.aliases.iter().map(alias).collect(),
-    }
+    PathRules { default_fs: None, aliases: storage.aliases.iter().map(alias).collect() }
 }
 
 /// Returns the canonical form of a root.

@@ -160,14 +160,14 @@ fn a_file_that_is_no_toml_is_named_with_its_line() {
 fn texts_of_the_environment_become_the_type_of_their_key() {
     let environment = [
         ("TMS_RETRY__MAX_ATTEMPTS", "9"),
-        ("TMS_STORAGE__ROOTS", "/lake, s3://b/lake"),
+        ("TMS_STORAGE__ROOTS", "/lake, file:/b/lake"),
         ("TMS_ENGINES__DEFAULT__BUNDLES__9", "/b.jar"),
         ("TMS_ENGINES__DEFAULT__MAX_RUNNING", "3"),
         ("TMS_TABLES__DEFAULT_ACTIONS", "[\"clean\"]"),
     ];
     let config = read("", &environment, &[]).unwrap();
     assert_eq!(config.retry.max_attempts, 9);
-    assert_eq!(config.storage.roots, ["/lake", "s3://b/lake"]);
+    assert_eq!(config.storage.roots, ["/lake", "file:/b/lake"]);
     assert_eq!(config.tables.default_actions.len(), 1);
     let printed = print::to_toml(&config).unwrap();
     assert!(printed.contains("max_running = 3") && printed.contains("9 = \"/b.jar\""), "{printed}");
@@ -253,4 +253,26 @@ fn what_is_set_reaches_the_domain() {
     assert!(!engine.absent_is_proof);
     assert_eq!(engine.run_time.as_secs(), 9);
     assert_eq!(engine.folder, PathBuf::from("/of/store"));
+}
+
+#[test]
+fn a_word_that_is_no_level_is_refused_rather_than_taken_for_a_target() {
+    for level in ["loud", "info,tms_core", "tms_core=loud", "=info", ""] {
+        let text = read(&format!("[log]\nlevel = {level:?}\n"), &[], &[]).unwrap_err().to_string();
+        assert!(text.contains("log.level") && text.contains("error, warn, info"), "{level}: {text}");
+    }
+    for level in ["info", "WARN", "off", "info,tms_core=debug", "warn,tms_server::http=trace"] {
+        read(&format!("[log]\nlevel = {level:?}\n"), &[], &[]).unwrap();
+    }
+}
+
+#[test]
+fn roots_and_aliases_where_no_tables_are_read_are_refused() {
+    for (line, key) in [
+        ("roots = [\"s3://b/lake\"]", "storage.roots[0]"),
+        ("aliases = { \"file:/data\" = \"hdfs://ns1/data\" }", "storage.aliases.file:/data"),
+    ] {
+        let text = read(&format!("[storage]\n{line}\n"), &[], &[]).unwrap_err().to_string();
+        assert!(text.contains(key) && text.contains("local path"), "{text}");
+    }
 }

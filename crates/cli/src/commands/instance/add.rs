@@ -46,6 +46,12 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
     let waiting = Waiting::new(ctx.out, &arguments.wait);
     let instance =
         waiting.call(async { Ok(ctx.client.add_instance().body(body).send().await?.into_inner()) }).await?;
+    if !instance.is_live && matches!(instance.state.as_str(), "cancelled" | "failed") {
+        ctx.out.aside(&format!(
+            "it is known and {}: only `tms instance retry {}` runs it",
+            instance.state, instance.id
+        ));
+    }
     if !arguments.wait.wait {
         return ctx.out.result(&instance, |i| table_of(std::slice::from_ref(i)));
     }

@@ -8,7 +8,7 @@ use clap::builder::NonEmptyStringValueParser;
 use serde::Serialize;
 use tms_client::types::{RegisterTable, Table, TableAdvice, TableSettings};
 
-use crate::commands::table::{named, table_of};
+use crate::commands::table::{named, of_detail, table_of};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::show::plain;
@@ -83,6 +83,15 @@ pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Fail
         return ctx.out.result(&table, |t| table_of(std::slice::from_ref(t)));
     }
     let advice = ctx.client.advise_on_table().id(&table.id).send().await.map_err(Failure::from);
+    // Read again: the look that was asked for may be done by now.
+    let table = ctx
+        .client
+        .show_table()
+        .id(&table.id)
+        .send()
+        .await
+        .map_err(Failure::from)
+        .and_then(|detail| of_detail(&detail.into_inner()))?;
     match advice {
         Ok(advice) => {
             ctx.out.result(&Looked { table: &table, advice: Some(&advice) }, |l| text(l.table, &advice))

@@ -6,7 +6,7 @@ use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
 use tms_client::types::{Table, TableDetail};
 
-use crate::commands::table::{named, state_of};
+use crate::commands::table::{named, of_detail, state_of};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::show;
@@ -23,9 +23,7 @@ pub(crate) struct Arguments {
 /// Shows one table with what is live on it.
 pub(crate) async fn run(ctx: &Context, arguments: &Arguments) -> Result<(), Failure> {
     let detail = ctx.client.show_table().id(named(&arguments.table)).send().await?.into_inner();
-    let table: Table = serde_json::to_value(&detail)
-        .and_then(serde_json::from_value)
-        .map_err(|e| Failure::refused(format!("cannot read the server's answer: {e}")))?;
+    let table = of_detail(&detail)?;
     ctx.out.result(&detail, |detail| text(&table, detail))
 }
 

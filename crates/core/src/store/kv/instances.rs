@@ -105,7 +105,7 @@ impl InstanceStore for KvStore {
                 return Err(tx
                     .error(ErrorKind::Conflict)
                     .with("instance", id)
-                    .with("reason", "an attempt of it is live")
+                    .because("an attempt of it is live")
                     .hint("cancel it first and wait until its attempt is over"));
             }
             if tombstone {

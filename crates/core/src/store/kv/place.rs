@@ -203,7 +203,7 @@ pub(super) fn slot_is_taken(tx: &Tx<'_>, table: TableId, holder: InstanceId) -> 
     tx.error(ErrorKind::Conflict)
         .with("table", table)
         .with("instance", holder)
-        .with("reason", "an attempt of it is live")
+        .because("an attempt of it is live")
 }
 
 /// The first event stays, since it tells where the instance came from; of the others the oldest goes.

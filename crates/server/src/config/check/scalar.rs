@@ -86,7 +86,6 @@ fn allowed_of(format: &str) -> &'static str {
         "duration" => "a time with its unit, such as 500ms, 30s, 10m, 6h, 30days",
         "socket-address" => "an IP address (or localhost) and a port, such as 127.0.0.1:9091 or [::1]:9091",
         "url" => "an address such as http://tms.example:9091",
-        "store" => "a scheme and a host, such as hdfs://ns1",
         "name" => "1 to 64 characters of a-z, A-Z, 0-9, dot, underscore and hyphen",
         "log-filter" => {
             "a level (error, warn, info, debug, trace), or levels by target such as info,tms_core=debug"
@@ -101,9 +100,8 @@ fn problem_of(format: &str, text: &str) -> Option<&'static str> {
         "duration" => (humantime::parse_duration(text).is_ok(), "is no time with a unit"),
         "socket-address" => (address(text).is_some(), "is no address with a port"),
         "url" => (is_url(text), "is no http address"),
-        "store" => (is_store(text), "names no file system"),
         "name" => (text.parse::<tms_core::model::id::NodeName>().is_ok(), "is no name"),
-        "log-filter" => (tracing_subscriber::EnvFilter::try_new(text).is_ok(), "is no log level"),
+        "log-filter" => (is_log_filter(text), "is no log level"),
         _ => (true, ""),
     };
     (!is_good).then_some(problem)
@@ -123,13 +121,15 @@ fn is_url(text: &str) -> bool {
     rest.is_some_and(|host| !host.trim_end_matches('/').is_empty() && !host.contains(['@', '?', '#', ' ']))
 }
 
-fn is_store(text: &str) -> bool {
-    text.split_once("://").is_some_and(|(scheme, host)| {
-        !scheme.is_empty()
-            && scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b))
-            && !host.trim_end_matches('/').is_empty()
-            && !host.trim_end_matches('/').contains('/')
-    })
+/// A word that is no level would be taken for a target, and nothing at all be logged.
+fn is_log_filter(text: &str) -> bool {
+    const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
+    let is_level = |word: &str| LEVELS.contains(&word.trim().to_ascii_lowercase().as_str());
+    let is_part = |part: &str| match part.rsplit_once('=') {
+        Some((target, level)) => !target.trim().is_empty() && is_level(level),
+        None => is_level(part),
+    };
+    text.split(',').all(is_part) && tracing_subscriber::EnvFilter::try_new(text).is_ok()
 }
 
 #[cfg(test)]

@@ -32,6 +32,30 @@ const SIMULATED: &str = "simulated";
 const STORES: [(StoreKind, &str, &str); 2] =
     [(StoreKind::Redb, "redb", "tms.redb"), (StoreKind::Rocksdb, "rocksdb", "tms.rocksdb")];
 
+/// What tests let the server do to itself; no flag in a build that is meant for work.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Faults {
+    /// Kills the server when it passes this place, for tests: NAME or NAME:N for the Nth time.
+    #[cfg(feature = "fail-points")]
+    #[arg(long, value_name = "NAME[:N]")]
+    fail_point: Option<String>,
+}
+
+impl Faults {
+    /// Makes what was asked for happen later.
+    ///
+    /// # Errors
+    /// What names no place, for people.
+    #[allow(clippy::unnecessary_wraps, reason = "it has the shape of the one with fail points")]
+    pub fn arm(&self) -> Result<(), String> {
+        #[cfg(feature = "fail-points")]
+        if let Some(point) = &self.fail_point {
+            tms_core::fail_point::arm(point).map_err(|bad| format!("--fail-point {bad}: no such place"))?;
+        }
+        Ok(())
+    }
+}
+
 /// What a server works with.
 #[derive(Debug, Clone)]
 pub struct Backends {

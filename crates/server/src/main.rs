@@ -33,10 +33,8 @@ struct Cli {
     /// Prints the configuration as it would be used, secrets struck, and exits.
     #[arg(long)]
     print_config: bool,
-    /// Kills the server when it passes this place, for tests: NAME or NAME:N for the Nth time.
-    #[cfg(feature = "fail-points")]
-    #[arg(long, value_name = "NAME[:N]")]
-    fail_point: Option<String>,
+    #[command(flatten)]
+    faults: assembly::Faults,
     #[command(subcommand)]
     command: Option<Command>,
 }
@@ -72,9 +70,8 @@ fn main() -> ExitCode {
         return ExitCode::from(code);
     }
     let cli = Cli::parse();
-    #[cfg(feature = "fail-points")]
-    if let Some(Err(bad)) = cli.fail_point.as_deref().map(tms_core::fail_point::arm) {
-        return fail(USAGE, &format!("--fail-point {bad}: no such place"));
+    if let Err(bad) = cli.faults.arm() {
+        return fail(USAGE, &bad);
     }
     if let Some(Command::Generate(what)) = &cli.command {
         return generate(what);

@@ -152,7 +152,7 @@ fn one_life(
     Ok(())
 }
 
-/// Lets the server live for a moment, or until its fail point, and kills it.
+/// Lets a fresh server live for a moment, or until its fail point.
 fn one_round(
     server: &mut Server,
     point: Option<FailPoint>,

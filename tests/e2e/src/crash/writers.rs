@@ -16,6 +16,9 @@ use crate::wait;
 /// Plans of one table that stand at once at most.
 const STANDING_MAX: usize = 3;
 
+/// A writer that may plan no more tells of one commit in so many.
+const COMMITS_PER_TOUCH: u64 = 4;
+
 /// One acknowledged hand-over.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Acknowledged {
@@ -84,6 +87,12 @@ fn write(lake: &Lake, table: usize, address: SocketAddr, stop: &AtomicBool, mut 
         standing.retain(|instant| lake.completed(table, instant) == 0);
         wait::pause(Duration::from_millis(10 + dice.below(150)));
         if standing.len() >= STANDING_MAX {
+            // Writers go on writing: the next commit tells of the table again, whoever lost the notice of a plan.
+            if dice.below(COMMITS_PER_TOUCH) == 0
+                && let Some(newest) = standing.last()
+            {
+                drop(post(address, "/v1/hoodie/callback", &callback(&path, newest)));
+            }
             continue;
         }
         let instant = format!("20270101{:09}", NEXT.fetch_add(1, Ordering::SeqCst));
@@ -99,9 +108,7 @@ fn write(lake: &Lake, table: usize, address: SocketAddr, stop: &AtomicBool, mut 
                 );
                 get(address, &target)
             } else {
-                let body =
-                    format!(r#"{{"commitTime":"{instant}","tableName":"t","basePath":"file://{path}"}}"#);
-                post(address, "/v1/hoodie/callback", &body)
+                post(address, "/v1/hoodie/callback", &callback(&path, &instant))
             };
             is_acknowledged = answer.is_ok_and(|(status, body)| status == 200 && !body.is_empty());
             if is_acknowledged || !is_hinted {
@@ -112,4 +119,9 @@ fn write(lake: &Lake, table: usize, address: SocketAddr, stop: &AtomicBool, mut 
         if is_acknowledged { diary.acknowledged.push(entry) } else { diary.unanswered.push(entry) }
     }
     Ok(diary)
+}
+
+/// What a writer's callback says of a commit.
+fn callback(path: &str, instant: &str) -> String {
+    format!(r#"{{"commitTime":"{instant}","tableName":"t","basePath":"file://{path}"}}"#)
 }

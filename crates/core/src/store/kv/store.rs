@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind};
 use crate::model::id::Incarnation;
 
 /// Version of the format on disk. A store with a newer one is refused.
-pub const SCHEMA_VERSION: u64 = 1;
+pub const SCHEMA_VERSION: u64 = 2;
 
 /// Every store trait over one ordered key-value backend.
 #[derive(Clone, Debug)]
@@ -149,7 +149,11 @@ fn stored_incarnation(kv: &dyn OrderedKv) -> Result<Option<Incarnation>, Error> 
             .hint("a newer TMS wrote this store: start that version, or give this one another store.path"));
     }
     if schema < SCHEMA_VERSION {
-        return Err(bad_row(Keyspace::Meta, keys::meta::SCHEMA).with("schema", schema));
+        // Without the rows of the slots a live attempt would not keep a second one off its table.
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+            .with("schema", schema)
+            .with("oldest known", SCHEMA_VERSION)
+            .hint("a TMS before the first release wrote this store: let its jobs end with it, then give this one another store.path"));
     }
     match view.read(Keyspace::Meta, keys::meta::INCARNATION)? {
         Some(incarnation) => Ok(Some(incarnation)),

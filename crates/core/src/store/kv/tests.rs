@@ -330,3 +330,15 @@ async fn intent_that_somebody_else_took_meanwhile_is_not_taken_again() {
     kv.is_armed.store(true, std::sync::atomic::Ordering::SeqCst);
     assert_eq!(store.take_intents(term, 10).await.unwrap(), []);
 }
+
+#[tokio::test]
+async fn a_store_of_an_older_format_is_refused_with_what_to_do() {
+    let kv = Arc::new(MemoryKv::default());
+    drop(open_memory(Arc::clone(&kv)).unwrap());
+    let older = Bytes::copy_from_slice(&(SCHEMA_VERSION - 1).to_be_bytes());
+    let row = (Keyspace::Meta, keys::meta::SCHEMA.to_vec(), older);
+    kv.commit(&Batch { puts: vec![row], ..Batch::default() }).unwrap();
+    let error = open_memory(kv).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.get("schema"), Some("1"));
+}

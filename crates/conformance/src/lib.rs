@@ -7,4 +7,6 @@
 
 pub mod election;
 pub mod kv;
+pub mod power;
+pub mod steps;
 pub mod store;

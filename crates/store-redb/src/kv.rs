@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 use bytes::Bytes;
 use redb::{
     AccessGuard, Builder, CommitError, Database, DatabaseError, Durability, ReadOnlyTable, ReadTransaction,
-    ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition, TableError, TransactionError,
-    WriteTransaction,
+    ReadableDatabase, ReadableTable, StorageBackend, StorageError, Table, TableDefinition, TableError,
+    TransactionError, WriteTransaction,
 };
 use tms_core::store::disk::{
     FILE_MODE, FileId, Trouble, folder_error, held_error, make_folder, of_io, open_error, resting,
@@ -62,6 +62,23 @@ impl RedbKv {
         Self::open_file(file)
     }
 
+    /// Opens the store on a disk of the caller's, or begins a new one there; `file` is only the name that it goes by, and
+    /// must exist. For tests that take the power away: after an error of that disk the store does not come back.
+    ///
+    /// # Errors
+    /// As [`open_blocking`](Self::open_blocking).
+    pub fn open_on(file: &Path, disk: impl StorageBackend) -> Result<Self, Error> {
+        let failed = |e| open_error(file, of_io(e));
+        let is_new = disk.len().map_err(failed)? == 0;
+        let id = FileId::of(file).map_err(failed)?;
+        let database = open_database(|builder| builder.create_with_backend(disk), false);
+        let database = database.map_err(|e| refused(file, e))?;
+        if is_new {
+            create_tables(&database).map_err(|e| open_error(file, e))?;
+        }
+        Ok(Self::of_database(file.to_owned(), id, database))
+    }
+
     fn open_file(file: PathBuf) -> Result<Self, Error> {
         let length = std::fs::metadata(&file).map_err(|e| open_error(&file, of_io(e)))?.len();
         if length == 0 {
@@ -69,7 +86,7 @@ impl RedbKv {
             return Err(open_error(&file, KvError::Damaged("the file is empty".into())));
         }
         let id = FileId::of(&file).map_err(|e| open_error(&file, of_io(e)))?;
-        let database = open_database(&file, false).map_err(|e| refused(&file, e))?;
+        let database = open_database(|builder| builder.open(&file), false).map_err(|e| refused(&file, e))?;
         let kv = Self::of_database(file, id, database);
         kv.check_place().map_err(|e| open_error(&kv.file, e))?;
         Ok(kv)
@@ -106,7 +123,9 @@ impl RedbKv {
             return Ok(());
         }
         self.trouble().may_open().map_err(resting)?;
-        let opened = self.check_place().and_then(|()| open_database(&self.file, true).map_err(of_database));
+        let opened = self
+            .check_place()
+            .and_then(|()| open_database(|builder| builder.open(&self.file), true).map_err(of_database));
         match opened {
             Ok(database) => {
                 *slot = Some(database);
@@ -300,7 +319,10 @@ fn builder() -> Builder {
 
 /// redb trusts a file that was closed well and may panic at one that was damaged since; that must not end the
 /// server without saying which file it was.
-fn open_database(file: &Path, is_again: bool) -> Result<Database, DatabaseError> {
+fn open_database(
+    open: impl FnOnce(&Builder) -> Result<Database, DatabaseError>,
+    is_again: bool,
+) -> Result<Database, DatabaseError> {
     let mut builder = builder();
     builder.set_repair_callback(move |session| {
         // While a disk is in trouble this comes every few seconds, and the trouble was told.
@@ -310,7 +332,7 @@ fn open_database(file: &Path, is_again: bool) -> Result<Database, DatabaseError>
             tracing::info!(done = session.progress(), "Checking the store, which was not closed.");
         }
     });
-    catch_unwind(AssertUnwindSafe(|| builder.open(file))).unwrap_or_else(|_| {
+    catch_unwind(AssertUnwindSafe(|| open(&builder))).unwrap_or_else(|_| {
         Err(DatabaseError::Storage(StorageError::Corrupted("redb could not make sense of it".to_owned())))
     })
 }

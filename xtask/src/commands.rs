@@ -6,6 +6,7 @@ pub(crate) mod features;
 pub(crate) mod generated;
 pub(crate) mod job;
 pub(crate) mod openapi;
+pub(crate) mod power_cuts;
 pub(crate) mod presets;
 pub(crate) mod quickstart;
 pub(crate) mod test;

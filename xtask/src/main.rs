@@ -45,6 +45,7 @@ enum Command {
     Features(commands::features::Arguments),
     Job(commands::job::Arguments),
     Openapi(commands::openapi::Arguments),
+    PowerCuts(commands::power_cuts::Arguments),
     Presets(commands::presets::Arguments),
 }
 
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
             Command::Features(arguments) => commands::features::run(&env, &repo, &arguments),
             Command::Job(arguments) => commands::job::run(&env, &repo, &arguments),
             Command::Openapi(arguments) => commands::openapi::run(&env, &repo, &arguments),
+            Command::PowerCuts(arguments) => commands::power_cuts::run(&env, &repo, &arguments),
             Command::Presets(arguments) => commands::presets::run(&env, &repo, &arguments),
         }
     });

@@ -5,6 +5,7 @@
 //! For tests only. Cases use the public traits alone and panic when a promise is broken.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+pub mod disk;
 pub mod election;
 pub mod kv;
 pub mod power;

@@ -1,5 +1,6 @@
 //! The cases of every store. They use the store traits alone, so that a store on a database runs them too.
 
+pub mod bulk;
 pub mod durability;
 pub mod history;
 pub mod instances;
@@ -147,6 +148,11 @@ macro_rules! store_suite {
                 pages_hold_while_instances_end,
                 concurrent_elections_have_one_winner_per_term,
                 every_hand_over_is_looked_at,
+            ];
+            bulk: [
+                long_history_costs_live_work_nothing,
+                long_history_is_pruned_in_bounded_batches,
+                removed_table_with_a_long_history_leaves_no_row,
             ];
             durability: [
                 reopening_keeps_everything,

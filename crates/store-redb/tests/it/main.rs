@@ -4,10 +4,12 @@
 mod figures;
 mod file;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
+use tms_conformance::disk::DiskHarness;
 use tms_conformance::kv::KvHarness;
 use tms_conformance::store::StoreHarness;
 use tms_core::Error;
@@ -78,3 +80,15 @@ impl KvHarness for RedbHarness {
 }
 
 tms_conformance::kv_suite!(RedbHarness);
+
+impl DiskHarness for RedbHarness {
+    /// redb checks what it reads only where a file was not closed.
+    const FINDS_FLIPPED_BITS: bool = false;
+
+    fn open(folder: &Path) -> Result<Arc<dyn Store>, Error> {
+        let kv = Arc::new(RedbKv::open_blocking(folder)?);
+        Ok(Arc::new(KvStore::open_blocking(kv)?))
+    }
+}
+
+tms_conformance::disk_suite!(RedbHarness);

@@ -9,6 +9,7 @@ mod kv;
 mod mark;
 mod open;
 mod options;
+mod records;
 mod snapshot;
 mod statistics;
 

@@ -18,6 +18,7 @@ use crate::home::Home;
 use crate::kv::RocksKv;
 use crate::mark::Mark;
 use crate::options::Setup;
+use crate::records;
 
 /// File that names RocksDB's list of files: where it is, a store is.
 const CURRENT: &str = "CURRENT";
@@ -47,6 +48,7 @@ fn open_existing(own: &Path) -> Result<RocksKv, Error> {
     let mark = Mark::open(&home)?;
     let setup = Setup::new();
     let acknowledged = mark.read().map_err(|e| open_error(own, e))?;
+    records::check(&home).map_err(|e| open_error(own, e))?;
     // Looked at before it is opened for writing, which makes new files of what was found and removes the old ones.
     let looked_at = read_only(&setup, &home).map_err(|e| refused(&home, &e))?;
     check_whole(&looked_at, acknowledged).map_err(|e| open_error(own, e))?;

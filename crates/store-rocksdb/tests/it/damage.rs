@@ -247,6 +247,35 @@ fn older_files_put_back_under_a_newer_mark_are_told() {
     assert!(error.chain().contains("acknowledged writes are missing"), "{}", error.chain());
 }
 
+/// RocksDB itself reads such a record again and again, without end, unless it is the first one.
+#[test]
+fn record_of_a_kind_that_is_never_written_is_refused_and_no_start_hangs() {
+    /// Where a record has its length and its kind, and how long its head is.
+    const LENGTH_AT: usize = 4;
+    const KIND_AT: usize = 6;
+    const HEAD_BYTES: usize = 7;
+    let victim = Victim::new();
+    let mut n_refused = 0;
+    for (name, path) in victim.files() {
+        let bytes = std::fs::read(&path).unwrap();
+        if !(name.starts_with("MANIFEST-") || name.ends_with(".log")) || bytes.is_empty() {
+            continue;
+        }
+        let second = HEAD_BYTES + usize::from(u16::from_le_bytes([bytes[LENGTH_AT], bytes[LENGTH_AT + 1]]));
+        for at in [0, second] {
+            let copy = victim.with(&name, |mut bytes| {
+                bytes[at + KIND_AT] ^= 4;
+                Some(bytes)
+            });
+            let error = RocksKv::open_blocking(copy.path()).expect_err(&name);
+            check_error(&name, &error);
+            assert!(error.chain().contains(&format!("{name} is damaged at byte {at}:")), "{}", error.chain());
+            n_refused += 1;
+        }
+    }
+    assert!(n_refused >= 4, "a list of files and a log: {n_refused}");
+}
+
 #[test]
 fn store_without_its_mark_opens_and_gets_a_new_one() {
     let folder = tempfile::tempdir().unwrap();

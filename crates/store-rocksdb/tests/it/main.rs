@@ -10,10 +10,12 @@ mod rows;
 mod scans;
 mod statistics;
 
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tempfile::TempDir;
+use tms_conformance::disk::DiskHarness;
 use tms_conformance::kv::KvHarness;
 use tms_conformance::store::StoreHarness;
 use tms_core::Error;
@@ -84,3 +86,14 @@ impl KvHarness for RocksHarness {
 }
 
 tms_conformance::kv_suite!(RocksHarness);
+
+impl DiskHarness for RocksHarness {
+    const FINDS_FLIPPED_BITS: bool = true;
+
+    fn open(folder: &Path) -> Result<Arc<dyn Store>, Error> {
+        let kv = Arc::new(RocksKv::open_blocking(folder)?);
+        Ok(Arc::new(KvStore::open_blocking(kv)?))
+    }
+}
+
+tms_conformance::disk_suite!(RocksHarness);

@@ -114,6 +114,36 @@ async fn two_hundred_running_jobs_survive_a_change_of_leader_untouched() {
     rig.stop().await;
 }
 
+/// C18: thousands of running jobs cost a handful of calls per interval, no task each, and no growth while they run.
+#[tokio::test(start_paused = true)]
+async fn five_thousand_running_jobs_take_a_call_per_thousand_and_interval() {
+    const JOBS: usize = 5_000;
+    const SECONDS: u64 = 60;
+    const CALLS_EACH: u64 = 5;
+    let mut rig = Rig::start().await;
+    rig.engine.set_capabilities(|can| can.running_max = u32::try_from(2 * JOBS).unwrap());
+    rig.stop_node().await;
+    rig.start_node();
+    for n in 0..JOBS {
+        rig.planned(&format!("t{n}"), Action::Compaction, T1).await;
+    }
+    rig.job(JOBS).await;
+    rig.pass(30).await;
+    let n_tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let (before, n_before) = (rig.engine.calls(), n_tasks());
+    assert!(n_before < 200, "{n_before} tasks for {JOBS} jobs");
+    for _ in 0..SECONDS {
+        rig.pass(1).await;
+        assert!(n_tasks() <= n_before + 50, "{} tasks, {n_before} before", n_tasks());
+    }
+    let after = rig.engine.calls();
+    let n_polls = after.poll - before.poll;
+    assert!(n_polls >= CALLS_EACH * SECONDS / 4, "nobody looks at the jobs: {n_polls} polls");
+    assert!(n_polls <= CALLS_EACH * (SECONDS + 2), "{n_polls} polls in {SECONDS} seconds");
+    assert_eq!((after.submit, after.find - before.find), (JOBS as u64, 0));
+    rig.stop().await;
+}
+
 /// Nothing outlives a term.
 #[tokio::test(start_paused = true)]
 async fn dispose_ends_every_task_whatever_is_under_way() {

@@ -19,14 +19,6 @@ pub(crate) fn command(test: &str, folder: &Path) -> Command {
     command
 }
 
-/// Returns a command that starts it behind a line of shell, which ends with `exec "$0" "$@"`.
-pub(crate) fn command_behind(shell: &str, test: &str, folder: &Path) -> Command {
-    let mut command = Command::new("sh");
-    command.args(["-c", shell]).arg(std::env::current_exe().unwrap());
-    command.args(arguments(test)).env(FOLDER, folder);
-    command
-}
-
 fn arguments(test: &str) -> [&str; 4] {
     [test, "--exact", "--nocapture", "--test-threads=1"]
 }

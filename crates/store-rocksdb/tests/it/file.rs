@@ -3,7 +3,6 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 
 use tms_conformance::store::samples::{announce, hand_over, naming, table_id};
 use tms_core::ErrorKind;
@@ -22,22 +21,6 @@ async fn child_that_holds_a_store() {
     println!("HELD");
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
     drop(store);
-}
-
-#[tokio::test]
-async fn store_held_by_another_process_is_refused_and_found_whole_when_that_is_killed() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut held = child::Running::start(child::command("file::child_that_holds_a_store", folder.path()));
-    held.until("HELD");
-    let error = open(folder.path()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{}", error.chain());
-    assert!(error.hint_text().unwrap().contains("held by another process"));
-
-    held.kill();
-    let store = open(folder.path()).await.unwrap();
-    let record = store.get_table(table_id("child")).await.unwrap().expect("it was acknowledged");
-    assert_eq!(record.touch.touch, 1);
-    assert_eq!(store.live_of_table(table_id("child")).await.unwrap().len(), 1);
 }
 
 /// Holds the store of the parent's folder as RocksDB's own tools do.
@@ -70,15 +53,6 @@ async fn store_held_by_another_program_is_refused() {
 }
 
 #[tokio::test]
-async fn second_opening_in_one_process_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let first = open(folder.path()).await.unwrap();
-    assert_eq!(open(folder.path()).await.unwrap_err().kind(), ErrorKind::Unavailable);
-    drop(first);
-    open(folder.path()).await.unwrap();
-}
-
-#[tokio::test]
 async fn folders_are_for_the_owner_only_and_no_draft_is_left() {
     let parent = tempfile::tempdir().unwrap();
     let folder = parent.path().join("a/b");
@@ -89,16 +63,6 @@ async fn folders_are_for_the_owner_only_and_no_draft_is_left() {
     assert_eq!(mode(&folder.join(FOLDER_NAME)), 0o700);
     let names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(names, [FOLDER_NAME]);
-}
-
-#[tokio::test]
-async fn openings_at_once_make_one_store() {
-    let folder = tempfile::tempdir().unwrap();
-    let results = tokio::join!(open(folder.path()), open(folder.path()), open(folder.path()));
-    let opened: Vec<_> = [results.0, results.1, results.2].into_iter().flatten().collect();
-    assert!(opened.len() <= 1, "one folder, two stores");
-    drop(opened);
-    open(folder.path()).await.unwrap();
 }
 
 #[tokio::test]
@@ -131,45 +95,6 @@ pub(crate) fn killed_after(folder: &Path, n_before: u64, n_more: u64) -> u64 {
     let acknowledged =
         said.lines().filter_map(|line| line.strip_prefix("ACK ")).filter_map(|n| n.parse().ok());
     acknowledged.max().unwrap_or(n_before) + 1
-}
-
-#[test]
-fn batches_acknowledged_before_a_kill_in_the_middle_are_whole() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut n_acknowledged = 0;
-    for round in 0..8 {
-        let said = killed_after(folder.path(), n_acknowledged, 60 + 7 * round);
-        let kv = RocksKv::open_blocking(folder.path()).unwrap();
-        assert!(!rows::check_all(&kv, said, "after a kill"));
-        n_acknowledged = rows::count(&kv);
-        assert!((said..=said + 1).contains(&n_acknowledged), "{n_acknowledged} of {said}");
-    }
-}
-
-#[tokio::test]
-async fn server_killed_while_it_makes_a_store_leaves_none_or_a_whole_one() {
-    for wait_ms in (0..50).step_by(4) {
-        let folder = tempfile::tempdir().unwrap();
-        let maker = child::Running::start(child::command("file::child_that_holds_a_store", folder.path()));
-        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
-        maker.kill();
-        let store = open(folder.path()).await.unwrap();
-        store.check().await.unwrap();
-        announce(&*store, "t").await;
-        let names: Vec<_> =
-            std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-        assert_eq!(names, [FOLDER_NAME], "after {wait_ms} ms");
-    }
-}
-
-#[tokio::test]
-async fn folder_that_is_a_file_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("file");
-    std::fs::write(&path, b"x").unwrap();
-    let error = open(&path).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.hint_text().is_some());
 }
 
 #[tokio::test]

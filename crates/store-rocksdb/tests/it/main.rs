@@ -5,7 +5,6 @@ mod child;
 mod damage;
 mod figures;
 mod file;
-mod full;
 mod rows;
 mod scans;
 mod statistics;

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -11,8 +11,6 @@ use tms_conformance::power::{Dice, Sync};
 
 /// End of the names of RocksDB's write-ahead logs.
 const LOG_END: &str = ".log";
-/// Bytes at the end of what a cut leaves that the disk may show as zeros.
-const ZEROS_MAX: u64 = 4096;
 
 /// Compiles the library.
 pub(crate) fn compile(to: &Path) {
@@ -212,12 +210,6 @@ impl Scene {
         // Half of them lose all, the others some.
         let kept = if dice.one_in(2) { 0 } else { dice.below(beyond + 1) };
         file.set_len(durable + kept).unwrap();
-        if dice.one_in(2) {
-            // The length was written down, and not all of the bytes.
-            let n_zeros = dice.below(kept.min(ZEROS_MAX) + 1);
-            let zeros = vec![0; usize::try_from(n_zeros).unwrap()];
-            file.write_all_at(&zeros, durable + kept - n_zeros).unwrap();
-        }
         beyond - kept
     }
 }

@@ -1,6 +1,7 @@
 //! `decide`: what choosing, changing, listing and pruning cost as tables and history grow.
 
 pub(crate) mod passes;
+mod submit;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -85,6 +86,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
         instructions(&mut report)?;
     }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let folder = fresh_folder(&arguments.work)?;
+    runtime.block_on(submit::measure(arguments.store, folder.path(), &mut report))?;
     runtime.block_on(stored(arguments, &mut report))?;
     Ok(report)
 }

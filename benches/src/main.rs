@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
-//mod day;
+mod day;
 mod decide;
 mod echo;
 mod fill;
@@ -16,6 +16,7 @@ mod handover;
 mod lake;
 mod load;
 mod machine;
+mod node;
 mod raw;
 mod reader;
 mod report;
@@ -39,7 +40,7 @@ enum Command {
     Handover(handover::Arguments),
     Decide(decide::Arguments),
     Start(start::Arguments),
-    //Day(day::Arguments),
+    Day(day::Arguments),
     Reader(reader::Arguments),
     #[command(hide = true)]
     Echo,
@@ -53,7 +54,7 @@ fn main() -> Result<()> {
         Command::Handover(arguments) => handover::run(&arguments)?.finish(&out),
         Command::Decide(arguments) => decide::run(&arguments)?.finish(&out),
         Command::Start(arguments) => start::run(&arguments)?.finish(&out),
-        //Command::Day(arguments) => day::run(&arguments)?.finish(&out),
+        Command::Day(arguments) => day::run(&arguments)?.finish(&out),
         Command::Reader(arguments) => reader::run(&arguments)?.finish(&out),
         Command::Echo => echo::run(),
         Command::Passes(arguments) => decide::passes::run(&arguments),

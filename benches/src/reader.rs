@@ -109,7 +109,7 @@ async fn first_looks(table: &Path, n: u32) -> Result<(Vec<f64>, Seen)> {
     let mut seen = (0, 0);
     for _ in 0..n {
         let started = now();
-        let reader = HudiTable::new(Arc::new(LocalListing), &table.display().to_string());
+        let reader = HudiTable::new(Arc::new(LocalListing), table.display().to_string());
         let Look::Changed(snapshot) = reader.look(None).await.context("cannot read the table")? else {
             anyhow::bail!("a first look saw no change");
         };
@@ -121,7 +121,7 @@ async fn first_looks(table: &Path, n: u32) -> Result<(Vec<f64>, Seen)> {
 }
 
 async fn later_looks(table: &Path, n: u32) -> Result<Vec<f64>> {
-    let reader = HudiTable::new(Arc::new(LocalListing), &table.display().to_string());
+    let reader = HudiTable::new(Arc::new(LocalListing), table.display().to_string());
     let Look::Changed(snapshot) = reader.look(None).await.context("cannot read the table")? else {
         anyhow::bail!("a first look saw no change");
     };

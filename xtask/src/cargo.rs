@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::commands::bench;
 use crate::components::rocksdb;
 use crate::environment::Environment;
 use crate::process::{self, From, command, stream};
@@ -41,12 +42,12 @@ pub(crate) fn build_programs(env: &Environment, repo: &Repo) -> Result<()> {
     run(env, repo, &["build", "--package", "tms-server", "--package", "tms-cli", "--bins"])
 }
 
-/// Which packages are built: all, without the RocksDB store while RocksDB is not there.
+/// Which packages are built: all, without the RocksDB store and the benches of it while RocksDB is not there.
 pub(crate) fn selection(env: &Environment, repo: &Repo) -> &'static [&'static str] {
     if rocksdb::is_there(env, repo) {
         &["--workspace"]
     } else {
-        &["--workspace", "--exclude", rocksdb::PACKAGE]
+        &["--workspace", "--exclude", rocksdb::PACKAGE, "--exclude", bench::PACKAGE]
     }
 }
 

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub(crate) mod bench;
 pub(crate) mod crash;
 pub(crate) mod faults;
 pub(crate) mod features;

@@ -1,6 +1,7 @@
 //! `decide`: what choosing, changing, listing and pruning cost as tables and history grow.
 
 pub(crate) mod passes;
+mod pruning;
 mod submit;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ const COUNTED_PASSES: u32 = 50;
 const ENDED_FEW: u64 = 10_000;
 /// Questions of each kind to a store.
 const QUESTIONS: u64 = 200;
+/// Instances of one pruning batch, as of the server.
 const PRUNE_BATCH: usize = 500;
 
 /// Time, instructions and rows of decisions, from 1,000 to 1,000,000 tables.
@@ -137,7 +139,7 @@ fn callgrind(n_tables: u64, folder: &Path) -> Result<Option<f64>> {
 
 /// A filled store.
 struct Filled {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     store: Arc<dyn Store>,
     n_live: u64,
     tables: Vec<tms_core::model::id::TableId>,
@@ -151,7 +153,7 @@ async fn filled(arguments: &Arguments, n_live: u64, n_ended: u64) -> Result<Fill
     fill::instances(&store, 0, n_live, |number| fill::waiting(of(number), number, fill::day_zero())).await?;
     let after = n_live;
     fill::instances(&store, after, after + n_ended, |number| fill::ended(of(number), number)).await?;
-    Ok(Filled { _folder: folder, store, n_live, tables })
+    Ok(Filled { folder, store, n_live, tables })
 }
 
 async fn stored(arguments: &Arguments, report: &mut Report) -> Result<()> {
@@ -168,6 +170,9 @@ async fn stored(arguments: &Arguments, report: &mut Report) -> Result<()> {
             page.push(pages(&filled, false).await?);
             of_table.push(pages(&filled, true).await?);
             prune.push(prunes(&filled).await?);
+        }
+        if n_live > 1_000 {
+            pruning::beside(&filled.store, filled.folder.path(), report).await?;
         }
         figures.push([
             report.figure(name("transition of 10 in one batch"), "ms", &change),

@@ -1,12 +1,12 @@
 //! `handover`: the durable hand-over over HTTP, beside a bare echo and beside what the disk gives.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 
 use crate::load::{self, Done};
-use crate::machine::{cpu_seconds, fresh_folder};
+use crate::machine::{cpu_seconds, fresh_folder, wait_for};
 use crate::raw::Raw;
 use crate::report::{Report, Side, median, quantile};
 use crate::server::{Server, Settings};
@@ -23,6 +23,9 @@ const KNOWN_TABLES: u64 = 2_000;
 const FEW_TABLES: u64 = 64;
 /// Connections that make tables known before anything is measured.
 const WARM_CONNECTIONS: u64 = 64;
+/// Looks at each table before anything is measured: the next ones are a minute away then.
+const LOOKS_BEFORE: f64 = 5.0;
+const PREPARE_MAX: Duration = Duration::from_secs(300);
 /// `raw` before and after may differ by so much.
 const RAW_DRIFT_MAX: f64 = 1.5;
 
@@ -78,9 +81,12 @@ struct Case {
 pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     let mut report = Report::new(format!("handover-{}", arguments.store.word()));
     let mut figures = Figures::default();
+    let folder = fresh_folder(&arguments.work)?;
+    prepare(arguments, folder.path())?;
+    let mut next = KNOWN_TABLES;
     for number in 1..=RUNS {
         println!("Run {number} of {RUNS}");
-        one_run(arguments, &mut figures)?;
+        next = one_run(arguments, folder.path(), next, &mut figures)?;
     }
     tell(&figures, &mut report);
     Ok(report)
@@ -119,31 +125,47 @@ fn costed<T>(server: &Server, load: impl FnOnce() -> Result<(Done, T)>) -> Resul
     Ok((done, more, cost))
 }
 
-fn one_run(arguments: &Arguments, figures: &mut Figures) -> Result<()> {
-    let time = Duration::from_secs(arguments.seconds);
-    let folder = fresh_folder(&arguments.work)?;
-    echo_max(time, figures)?;
-    let server = Server::start(&arguments.server, folder.path(), arguments.store, &Settings::default())?;
+/// Makes the tables known, and waits until their back-offs are so long that looks do not disturb: they cannot be read.
+fn prepare(arguments: &Arguments, folder: &Path) -> Result<()> {
+    let server = Server::start(&arguments.server, folder, arguments.store, &Settings::default())?;
     let address = server.address.to_string();
+    for (tables, n) in
+        [(Tables::Changing(KNOWN_TABLES), KNOWN_TABLES), (Tables::Same(FEW_TABLES), FEW_TABLES)]
+    {
+        load::all(server.address, &Writer::new(&address, tables)?, WARM_CONNECTIONS, 0, n)?;
+    }
+    let wanted = LOOKS_BEFORE * (KNOWN_TABLES + FEW_TABLES) as f64;
+    println!("Tables are made known; their back-offs grow for about a minute");
+    wait_for("the tables are looked at", PREPARE_MAX, Duration::from_millis(500), || {
+        server.metric("tms_looks_total").is_ok_and(|n| n >= wanted)
+    })
+}
 
+fn one_run(arguments: &Arguments, folder: &Path, first: u64, figures: &mut Figures) -> Result<u64> {
+    let time = Duration::from_secs(arguments.seconds);
+    echo_max(time, figures)?;
+    let server = Server::start(&arguments.server, folder, arguments.store, &Settings::default())?;
+    let address = server.address.to_string();
     let known = Writer::new(&address, Tables::Changing(KNOWN_TABLES))?;
-    load::all(server.address, &known, WARM_CONNECTIONS, 0, KNOWN_TABLES)?;
-    let first = KNOWN_TABLES;
     let (rate, next, batch) = maximum(&server, &known, first, time, &mut figures.known)?;
     figures.batch.push(batch);
 
-    let mut raw = Raw::new(folder.path())?;
+    let mut raw = Raw::new(folder)?;
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a size of a batch")]
     let batch_rows = (batch.round() as usize).max(1);
     figures.raw_rate.push(raw.steady(batch_rows, time)?);
-    half_rate(&server, &known, next, (rate / 2.0, time), &mut raw, figures)?;
+    let next = half_rate(&server, &known, next, (rate / 2.0, time), &mut raw, figures)?;
 
     let few = Writer::new(&address, Tables::Same(FEW_TABLES))?;
-    load::all(server.address, &few, WARM_CONNECTIONS, 0, FEW_TABLES)?;
-    maximum(&server, &few, FEW_TABLES, time, &mut figures.few)?;
-    let new = Writer::new(&address, Tables::New)?;
+    maximum(&server, &few, 0, time, &mut figures.few)?;
+    drop(server);
+
+    // A store of its own: what it leaves, tables that nobody can read, would be looked at during the next run.
+    let fresh = fresh_folder(&arguments.work)?;
+    let server = Server::start(&arguments.server, fresh.path(), arguments.store, &Settings::default())?;
+    let new = Writer::new(&server.address.to_string(), Tables::New)?;
     maximum(&server, &new, 0, time, &mut figures.new)?;
-    Ok(())
+    Ok(next)
 }
 
 fn echo_max(time: Duration, figures: &mut Figures) -> Result<()> {
@@ -192,9 +214,9 @@ fn half_rate(
     (rate, time): (f64, Duration),
     raw: &mut Raw,
     figures: &mut Figures,
-) -> Result<()> {
+) -> Result<u64> {
     let before = quantile(&raw.replay(rate, time)?, 0.99);
-    let (done, _, cost) =
+    let (done, next, cost) =
         costed(server, || load::open(server.address, writer, CONNECTIONS, first, rate, time))?;
     let after = quantile(&raw.replay(rate, time)?, 0.99);
     let p99 = quantile(&done.latencies, 0.99);
@@ -205,7 +227,7 @@ fn half_rate(
     figures.half_cpu.push(cost.cpu_micros);
     figures.raw_p99.push(f64::midpoint(before, after));
     figures.raw_drift.push(before.max(after) / before.min(after));
-    Ok(())
+    Ok(next)
 }
 
 fn tell(figures: &Figures, report: &mut Report) {

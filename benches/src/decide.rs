@@ -47,6 +47,9 @@ pub(crate) struct Arguments {
     /// Ended instances of the large store.
     #[arg(long, default_value_t = 1_000_000)]
     ended: u64,
+    /// Tables of the largest board; the smallest has 1,000.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(10_000..))]
+    tables_max: u64,
     /// Count no instructions.
     #[arg(long)]
     no_instructions: bool,
@@ -58,15 +61,17 @@ pub(crate) struct Arguments {
 /// A store refuses, or a program cannot be run.
 pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     let mut report = Report::new(format!("decide-{}", arguments.store.word()));
+    let sizes: Vec<u64> = SIZES.into_iter().filter(|size| *size <= arguments.tables_max).collect();
+    let last = sizes.len() - 1;
     let (mut choose, mut visited) = (Vec::new(), 0usize);
-    let mut runs: Vec<Vec<passes::Figures>> = vec![Vec::new(); SIZES.len()];
+    let mut runs: Vec<Vec<passes::Figures>> = vec![Vec::new(); sizes.len()];
     for number in 1..=RUNS {
         println!("Run {number} of {RUNS}");
-        for (size, of_size) in SIZES.iter().zip(&mut runs) {
+        for (size, of_size) in sizes.iter().zip(&mut runs) {
             of_size.push(passes::measure(*size, PASSES)?);
         }
     }
-    for (size, of_size) in SIZES.iter().zip(&runs) {
+    for (size, of_size) in sizes.iter().zip(&runs) {
         let all = |value: fn(&passes::Figures) -> f64| of_size.iter().map(value).collect::<Vec<f64>>();
         let name = |what: &str| format!("{size} tables: {what}");
         choose.push(report.figure(name("choose 64"), "us", &all(|f| f.choose_micros)));
@@ -77,15 +82,21 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
     }
     let transition = |at: usize| median(&runs[at].iter().map(|f| f.transition_micros).collect::<Vec<_>>());
     let growth = |first: f64, last: f64| last / first;
-    report.bar("choose, 1 k to 1 M tables", "times", growth(choose[0], choose[3]), Side::Most, 3.0);
-    let changed = growth(transition(0), transition(3));
-    report.bar("transition, 1 k to 1 M tables", "times", changed, Side::Most, 3.0);
+    report.bar(
+        format!("choose, 1,000 to {} tables", sizes[last]),
+        "times",
+        growth(choose[0], choose[last]),
+        Side::Most,
+        3.0,
+    );
+    let changed = growth(transition(0), transition(last));
+    report.bar(format!("transition, 1,000 to {} tables", sizes[last]), "times", changed, Side::Most, 3.0);
     let chosen = runs.iter().flatten().map(|f| f.chosen).max().unwrap_or(0);
     report.bar("rows that a choice visits", "rows", visited as f64, Side::Most, 64.0 + chosen as f64);
     if arguments.no_instructions {
         report.note("instructions were not counted: --no-instructions");
     } else {
-        instructions(&mut report)?;
+        instructions(&sizes, &mut report)?;
     }
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let folder = fresh_folder(&arguments.work)?;
@@ -95,11 +106,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Report> {
 }
 
 /// Counts the instructions of a choice by callgrind.
-fn instructions(report: &mut Report) -> Result<()> {
+fn instructions(sizes: &[u64], report: &mut Report) -> Result<()> {
     let mut counted = Vec::new();
     let folder = tempfile::tempdir().context("cannot make a folder")?;
-    for size in SIZES {
-        match callgrind(size, folder.path())? {
+    for size in sizes {
+        match callgrind(*size, folder.path())? {
             Some(n) => counted.push(report.figure(format!("{size} tables: choose 64"), "instructions", &[n])),
             None => {
                 report.note("instructions were not counted: valgrind is not installed");
@@ -108,7 +119,7 @@ fn instructions(report: &mut Report) -> Result<()> {
         }
     }
     if let (Some(first), Some(last)) = (counted.first(), counted.last()) {
-        report.bar("instructions of a choice, 1 k to 1 M tables", "times", last / first, Side::Most, 2.2);
+        report.bar("instructions of a choice, smallest to largest", "times", last / first, Side::Most, 2.2);
     }
     Ok(())
 }

@@ -1,6 +1,7 @@
 //! The cases of every store. They use the store traits alone, so that a store on a database runs them too.
 
 pub mod bulk;
+pub mod copies;
 pub mod durability;
 pub mod history;
 pub mod instances;
@@ -142,6 +143,18 @@ macro_rules! store_suite {
                 nodes_come_by_name,
                 healthy_store_answers,
             ];
+            copies: [
+                copy_is_of_one_moment,
+                one_copy_at_a_time,
+                copy_brings_everything,
+                copy_begins_another_life,
+                copy_is_held_and_looked_at,
+                copy_is_distrusted,
+                copy_replaces_nothing,
+                new_store_is_free,
+                hold_stands_until_it_is_lifted,
+                hold_of_a_stale_term_is_fenced,
+            ];
             load: [
                 sixty_four_writers_lose_nothing,
                 concurrent_writers_of_one_row_agree,
@@ -157,6 +170,7 @@ macro_rules! store_suite {
             durability: [
                 reopening_keeps_everything,
                 newer_schema_is_refused,
+                half_restored_store_is_refused,
             ];
         }
     };

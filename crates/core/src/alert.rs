@@ -31,6 +31,8 @@ pub enum AlertKind {
     EngineTrouble,
     /// A submission stayed unknown past its grace.
     SubmissionUnknown,
+    /// Jobs live that the store does not know: it was restored, or is another one than theirs.
+    UnknownJobs,
 }
 
 impl AlertKind {
@@ -50,6 +52,7 @@ impl AlertKind {
             Self::Orphan => "orphan",
             Self::EngineTrouble => "engine_trouble",
             Self::SubmissionUnknown => "submission_unknown",
+            Self::UnknownJobs => "unknown_jobs",
         }
     }
 }

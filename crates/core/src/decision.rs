@@ -1,6 +1,7 @@
 //! Pure decisions: what a state may become, what may run next, what an observation means. No I/O, no async, no clock:
 //! times are arguments.
 
+pub mod barrier;
 pub mod board;
 pub mod check;
 #[cfg(test)]

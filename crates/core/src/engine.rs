@@ -178,6 +178,20 @@ pub enum Force {
     Kill,
 }
 
+/// A job that lives, or of which the engine cannot prove that it does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LivingJob {
+    /// Its tag.
+    pub tag: Tag,
+    /// It lies in the engine's own folder, which no other TMS uses; else it was only seen on the same machine, where other
+    /// TMS may run jobs too.
+    pub is_own: bool,
+    /// It was seen alive; else it only cannot be told, as of one that was started on another machine.
+    pub is_seen: bool,
+    /// What is known of it, for people.
+    pub what: String,
+}
+
 /// Runs jobs.
 #[async_trait]
 pub trait Engine: Debug + Send + Sync + 'static {
@@ -201,6 +215,12 @@ pub trait Engine: Debug + Send + Sync + 'static {
 
     /// Looks a job up by its tag.
     async fn find(&self, tag: &Tag, handle: Option<&str>) -> Found;
+
+    /// Returns every job that may live, whoever submitted it, as far as the engine can see.
+    ///
+    /// # Errors
+    /// What it could not look at; then nothing is known.
+    async fn living(&self) -> Result<Vec<LivingJob>, Error>;
 
     /// Returns the states of many jobs, in the order given, with a number of calls that does not grow with the jobs.
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState>;

@@ -2,6 +2,7 @@
 //! [`LeaderService::initialize`] returns, and that is reached through [`Leading`] alone.
 
 mod alarms;
+pub mod barrier;
 pub mod dispatch;
 pub mod housekeeping;
 pub mod leader;

@@ -2,6 +2,7 @@
 //!
 //! Each bullet under `# Behavior` is a case of the conformance suite with the same words.
 
+pub mod backup;
 pub mod coalescer;
 pub mod disk;
 pub mod kv;
@@ -420,7 +421,84 @@ pub trait LeadershipStore: Debug + Send + Sync + 'static {
     async fn record_metrics(&self) {}
 }
 
-/// A whole store.
-pub trait Store: RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore {}
+/// Why a store holds back all submissions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub enum HoldCause {
+    /// It was made from a copy of this incarnation: jobs may run that the copy does not know.
+    Restored {
+        /// Incarnation of the store that was copied.
+        from: Incarnation,
+    },
+    /// Jobs were found alive that it does not know: it is newer or older than they are.
+    UnknownJobs,
+}
 
-impl<T: RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore> Store for T {}
+/// A hold: while it stands nothing is submitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// Why.
+    pub cause: HoldCause,
+    /// Since when.
+    pub since: Timestamp,
+    /// What is in the way now, for people.
+    pub detail: String,
+}
+
+impl std::fmt::Display for Hold {
+    /// Says what is waited for.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let why = match &self.cause {
+            HoldCause::Restored { .. } => "the end of a hold: the store was restored from a copy",
+            HoldCause::UnknownJobs => "the end of a hold: jobs ran that the store does not know",
+        };
+        write!(f, "{why}; {}", self.detail)
+    }
+}
+
+/// The pieces of a copy, in order; an error ends it.
+pub type CopyPieces = tokio::sync::mpsc::Receiver<Result<Vec<u8>, Error>>;
+
+/// Copies of the whole store, and what follows from being made from one.
+#[async_trait]
+pub trait CopyStore: Debug + Send + Sync + 'static {
+    /// Begins a copy of one snapshot, in the bytes of [`backup`]. It is given up when nobody takes a piece for a while.
+    ///
+    /// # Behavior
+    /// - a copy holds what was committed before it and nothing that came after
+    /// - a copy is refused with `Unavailable` while another one is made
+    /// - a store made from a copy has the tables, instances and queues of the copied one
+    /// - a store made from a copy has another incarnation and knows the former one
+    /// - a store made from a copy holds back submissions and has every table looked at
+    /// - a store made from a copy explains no inflight and trusts no missing holder
+    /// - a copy is refused by a store that holds tables
+    async fn begin_copy(&self) -> Result<CopyPieces, Error>;
+
+    /// Returns what holds back all submissions.
+    ///
+    /// # Behavior
+    /// - a new store holds nothing back
+    /// - a hold stands until it is lifted, over a restart too
+    async fn hold(&self) -> Result<Option<Hold>, Error>;
+
+    /// Stores a hold, or lifts it.
+    ///
+    /// # Behavior
+    /// - a hold is refused with `Fenced` when the term is older than the newest one seen
+    async fn set_hold(&self, term: Term, hold: Option<Hold>) -> Result<(), Error>;
+
+    /// Returns the incarnations that this store had before it was restored, oldest first, at most
+    /// [`backup::FORMER_MAX`].
+    ///
+    /// # Behavior
+    /// - a new store has no former incarnations
+    async fn former_incarnations(&self) -> Result<Vec<Incarnation>, Error>;
+}
+
+/// A whole store.
+pub trait Store:
+    RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore + CopyStore
+{
+}
+
+impl<T: RequestStore + TableStore + InstanceStore + SettingsStore + LeadershipStore + CopyStore> Store for T {}

@@ -15,7 +15,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tms_core::clock::Clock;
 use tms_core::engine::{
-    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
+    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LivingJob, LogTail, NotReady,
+    SubmitOutcome,
 };
 use tms_core::model::action::Action;
 use tms_core::model::attempt::DriverPlace;
@@ -224,13 +225,18 @@ impl Inner {
         folder.read_claim()?.ok_or_else(|| std::io::Error::other("the claim of the attempt came and went"))
     }
 
+    /// Returns the tags of the attempts that have a folder.
+    fn tags(&self) -> std::io::Result<Vec<Tag>> {
+        let mut tags = Vec::new();
+        for entry in std::fs::read_dir(&self.config.folder)?.take(ATTEMPTS_MAX) {
+            tags.extend(entry?.file_name().to_str().and_then(|name| name.parse().ok()));
+        }
+        Ok(tags)
+    }
+
     /// Removes folders of attempts that are proven to be over, oldest first, down to the number that is kept.
     fn prune(&self) {
-        let Ok(entries) = std::fs::read_dir(&self.config.folder) else { return };
-        let mut tags: Vec<Tag> = entries
-            .take(ATTEMPTS_MAX)
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .collect();
+        let Ok(mut tags) = self.tags() else { return };
         let Some(n_over) = tags.len().checked_sub(self.config.attempts_kept).filter(|n| *n > 0) else {
             return;
         };
@@ -322,6 +328,14 @@ impl Engine for SparkSubmit {
             Ok(found) => found.unwrap_or_else(|| nothing("the look gave no answer".to_owned())),
             Err(e) => nothing(e.chain()),
         }
+    }
+
+    async fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        let inner = self.inner.clone();
+        blocking(move || {
+            inner.living().map_err(|e| io_error("look for living jobs", &inner.config.folder, e))
+        })
+        .await
     }
 
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState> {

@@ -59,18 +59,15 @@ impl Survey {
     /// # Errors
     /// `/proc` cannot be listed.
     pub fn tagged(&self, tag: &Tag) -> io::Result<Vec<ProcessSeen>> {
-        let look = || {
-            let mut all = ByTag::new();
-            for _ in 0..TAG_LOOKS {
-                each_other(|seen| {
-                    if let Some(tag) = proc::environment_value(seen.mark.pid, TAG_VARIABLE) {
-                        all.entry(tag).or_default().insert(seen.mark.pid, seen);
-                    }
-                })?;
-            }
-            Ok(all)
-        };
-        find(&self.tagged, tag, look)
+        find(&self.tagged, tag, look_at_tags)
+    }
+
+    /// Returns the tags that living processes of this host were started with, those of another TMS too.
+    ///
+    /// # Errors
+    /// `/proc` cannot be listed.
+    pub fn all_tags(&self) -> io::Result<Vec<Tag>> {
+        Ok(in_cell(&self.tagged, look_at_tags)?.keys().filter_map(|tag| tag.parse().ok()).collect())
     }
 
     /// Returns the living processes that inherited the lock of this tag's attempt, whatever they were started with. The
@@ -96,18 +93,34 @@ impl Survey {
     }
 }
 
+fn look_at_tags() -> io::Result<ByTag> {
+    let mut all = ByTag::new();
+    for _ in 0..TAG_LOOKS {
+        each_other(|seen| {
+            if let Some(tag) = proc::environment_value(seen.mark.pid, TAG_VARIABLE) {
+                all.entry(tag).or_default().insert(seen.mark.pid, seen);
+            }
+        })?;
+    }
+    Ok(all)
+}
+
+fn in_cell(cell: &OnceCell<ByTag>, look: impl FnOnce() -> io::Result<ByTag>) -> io::Result<&ByTag> {
+    match cell.get() {
+        Some(all) => Ok(all),
+        None => {
+            let found = look()?;
+            Ok(cell.get_or_init(|| found))
+        }
+    }
+}
+
 fn find(
     cell: &OnceCell<ByTag>,
     tag: &Tag,
     look: impl FnOnce() -> io::Result<ByTag>,
 ) -> io::Result<Vec<ProcessSeen>> {
-    let all = match cell.get() {
-        Some(all) => all,
-        None => {
-            let found = look()?;
-            cell.get_or_init(|| found)
-        }
-    };
+    let all = in_cell(cell, look)?;
     Ok(all.get(tag.as_str()).map(|found| found.values().copied().collect()).unwrap_or_default())
 }
 

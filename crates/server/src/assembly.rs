@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use tms_core::clock::Clock;
 use tms_core::engine::simulated::SimulatedEngine;
 use tms_core::engine::{Engine, Engines};
 use tms_core::model::id::EngineName;
-use tms_core::store::Store;
+use tms_core::store::kv::{OrderedKv, RestoredRows, check_copy_blocking, restore_blocking};
+use tms_core::store::{Store, disk};
 use tms_core::timeline::TimelineSource;
 use tms_core::timeline::hudi::HudiTimelines;
 
@@ -97,6 +99,16 @@ pub enum AssemblyError {
         /// Where.
         found: PathBuf,
     },
+    /// A store lies in the folder that another one is to be restored into.
+    #[error(
+        "{0} is there: a restore replaces no store; move it away, or give another store.path (jobs' folders in the old one may stay)"
+    )]
+    StoreIsThere(PathBuf),
+    /// A restore runs, or was interrupted.
+    #[error(
+        "{0} is there: a restore runs or was interrupted; when none runs, remove that folder and try again"
+    )]
+    RestoreIsThere(PathBuf),
     /// A folder cannot be used.
     #[error(
         "cannot use the folder {folder}: {reason}; give store.path a folder that this user can make and write"
@@ -187,6 +199,99 @@ async fn open_rocksdb(folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
 #[cfg(not(feature = "store-rocksdb"))]
 #[allow(clippy::unused_async, reason = "it has the shape of the one that is compiled in")]
 async fn open_rocksdb(_folder: &Path) -> Result<Arc<dyn Store>, AssemblyError> {
+    Err(not_compiled_in("store.kind", "rocksdb", "store-rocksdb"))
+}
+
+/// Name of the folder that a restore fills before its store gets its place.
+const RESTORING: &str = "restoring";
+
+/// Makes the store of the configuration from a copy. Its place is taken at the end, whole; until then nothing is there
+/// that a server would open. Blocks.
+///
+/// # Errors
+/// When the copy is not whole, a store is there, or the disk refuses.
+pub fn restore(
+    config: &StoreConfig,
+    mut copy: File,
+    clock: &dyn Clock,
+) -> Result<RestoredRows, AssemblyError> {
+    check_copy_blocking(&mut copy).map_err(AssemblyError::Backend)?;
+    let folder = std::path::absolute(&config.path)
+        .map_err(|reason| AssemblyError::Folder { folder: config.path.clone(), reason })?;
+    let own =
+        STORES.into_iter().find(|(kind, _, _)| *kind == config.kind).map(|(_, _, name)| folder.join(name));
+    if let Some((_, _, name)) = STORES.into_iter().find(|(_, _, name)| folder.join(name).exists()) {
+        return Err(AssemblyError::StoreIsThere(folder.join(name)));
+    }
+    disk::make_folder(&folder).map_err(AssemblyError::Backend)?;
+    let draft = folder.join(RESTORING);
+    match std::fs::create_dir(&draft) {
+        Ok(()) => {}
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => {
+            return Err(AssemblyError::RestoreIsThere(draft));
+        }
+        Err(reason) => return Err(AssemblyError::Folder { folder: draft, reason }),
+    }
+    let filled = fill(config.kind, &draft, &mut copy, clock)
+        .and_then(|rows| own.map_or(Ok(()), |own| take_place(&draft, &own)).map(|()| rows));
+    // Only what this restore made lies in it.
+    if let Err(reason) = std::fs::remove_dir_all(&draft)
+        && filled.is_ok()
+    {
+        return Err(AssemblyError::Folder { folder: draft, reason });
+    }
+    filled
+}
+
+fn fill(
+    kind: StoreKind,
+    draft: &Path,
+    copy: &mut File,
+    clock: &dyn Clock,
+) -> Result<RestoredRows, AssemblyError> {
+    let kv = match kind {
+        StoreKind::Redb => redb_kv(draft)?,
+        StoreKind::Rocksdb => rocksdb_kv(draft)?,
+    };
+    restore_blocking(&kv, copy, clock.now()).map_err(AssemblyError::Backend)
+}
+
+/// Gives a store that is closed and whole its place, unless another one has it by now.
+fn take_place(draft: &Path, own: &Path) -> Result<(), AssemblyError> {
+    let failed = |reason: std::io::Error| match reason.kind() {
+        std::io::ErrorKind::AlreadyExists | std::io::ErrorKind::DirectoryNotEmpty => {
+            AssemblyError::StoreIsThere(own.to_owned())
+        }
+        _ => AssemblyError::Folder { folder: own.to_owned(), reason },
+    };
+    let made = draft.join(own.file_name().unwrap_or_default());
+    // A file would be replaced by a rename, and never by a link; a folder that holds something is not replaced.
+    if made.is_dir() {
+        std::fs::rename(&made, own).map_err(failed)?;
+    } else {
+        std::fs::hard_link(&made, own).map_err(failed)?;
+    }
+    let folder = own.parent().unwrap_or(own);
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+}
+
+#[cfg(feature = "store-redb")]
+fn redb_kv(folder: &Path) -> Result<Arc<dyn OrderedKv>, AssemblyError> {
+    Ok(Arc::new(tms_store_redb::RedbKv::open_blocking(folder).map_err(AssemblyError::Backend)?))
+}
+
+#[cfg(not(feature = "store-redb"))]
+fn redb_kv(_folder: &Path) -> Result<Arc<dyn OrderedKv>, AssemblyError> {
+    Err(not_compiled_in("store.kind", "redb", "store-redb"))
+}
+
+#[cfg(feature = "store-rocksdb")]
+fn rocksdb_kv(folder: &Path) -> Result<Arc<dyn OrderedKv>, AssemblyError> {
+    Ok(Arc::new(tms_store_rocksdb::RocksKv::open_blocking(folder).map_err(AssemblyError::Backend)?))
+}
+
+#[cfg(not(feature = "store-rocksdb"))]
+fn rocksdb_kv(_folder: &Path) -> Result<Arc<dyn OrderedKv>, AssemblyError> {
     Err(not_compiled_in("store.kind", "rocksdb", "store-rocksdb"))
 }
 
@@ -350,7 +455,11 @@ mod tests {
     #[tokio::test]
     async fn rocksdb_is_opened_and_held() {
         let folder = tempfile::tempdir().unwrap();
-        let config = StoreConfig { kind: StoreKind::Rocksdb, path: folder.path().to_owned() };
+        let config = StoreConfig {
+            kind: StoreKind::Rocksdb,
+            path: folder.path().to_owned(),
+            ..StoreConfig::default()
+        };
         let store = open_store(&config, folder.path()).await.unwrap();
         store.check().await.unwrap();
         let text = open_store(&config, folder.path()).await.unwrap_err().to_string();

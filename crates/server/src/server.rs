@@ -135,6 +135,7 @@ impl Server {
             look: config.look.policy(),
             history: config.history.policy(),
             job_url: url.clone(),
+            restore_quiet: config.store.restore_quiet,
         };
         let alerts: Arc<dyn AlertSink> = Arc::new(LogAlerts::default());
         let engines = EngineWatch::new(backends.engines.clone(), Arc::clone(&alerts));

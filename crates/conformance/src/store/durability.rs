@@ -69,3 +69,15 @@ pub async fn newer_schema_is_refused(h: &impl StoreHarness) {
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint_text().is_some());
 }
+
+/// A store whose restore has not come to its end is refused with `Unsupported` and says so.
+pub async fn half_restored_store_is_refused(h: &impl StoreHarness) {
+    h.try_reopen().await.unwrap();
+    let Some(kv) = h.kv() else { return };
+    let row = (Keyspace::Meta, b"schema".to_vec(), vec![0; 8].into());
+    kv.commit(&Batch { puts: vec![row], ..Batch::default() }).unwrap();
+    drop(kv);
+    let error = h.try_reopen().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("restore"), "{error}");
+}

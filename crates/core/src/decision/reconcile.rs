@@ -46,6 +46,8 @@ pub struct Seen<'a> {
     pub touch: u64,
     /// When the lock file was written, when it is there.
     pub lock_since: Option<Timestamp>,
+    /// Plans that were made before this may have been completed by jobs of ours that a restored store does not know.
+    pub excused_until: Option<Timestamp>,
     /// Now.
     pub now: Timestamp,
 }
@@ -248,7 +250,8 @@ fn live_instance(seen: &Seen<'_>, instance: &Instance, out: &mut Reconciled) {
         if instance.has_called {
             change(Change::End(Ending::Succeeded, String::new()), "completed on the timeline");
         } else {
-            let is_waiting = instance.state != InstanceState::Hinted;
+            let is_excused = seen.excused_until.is_some_and(|until| instance.created_at <= until);
+            let is_waiting = instance.state != InstanceState::Hinted && !is_excused;
             change(
                 Change::End(Ending::Succeeded, String::new()),
                 "completed on the timeline by somebody else",

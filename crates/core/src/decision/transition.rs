@@ -62,6 +62,8 @@ pub enum Change {
     },
     /// The holder spoke.
     Heard(Option<Progress>),
+    /// The holder of a restored attempt made itself known: only who was given leave speaks of progress or its end.
+    Adopt(RunId),
     /// The driver said how it ended.
     Report(JobReport),
     /// The engine said something about the attempt.
@@ -387,11 +389,13 @@ fn conclude(
     if attempt.call_at.is_some() && conclusion.next != Next::Succeeded {
         let is_untouched = attempt.report.as_ref().is_some_and(|report| report.outcome == UNTOUCHED);
         // Only what our attempt began is ours: an inflight that it did not make is somebody else's.
-        after.has_called = if is_untouched {
+        let explains_more = if is_untouched {
             attempt.expected == Expected::InflightOfOurs && !before.take_over
         } else {
             conclusion.leaves_work.unwrap_or(before.has_called)
         };
+        // Attempts that a copy does not know may have come after a restored one: what stands now may be theirs.
+        after.has_called = explains_more && !attempt.is_restored;
         // Consent is for one run over what stood then.
         after.take_over = before.take_over && is_untouched;
     }
@@ -478,6 +482,13 @@ fn change_attempt(after: &mut Instance, change: Change, at: Timestamp) -> Result
                 progress.percent = progress.percent.clamp(before, 99);
                 attempt.progress = Some(progress);
             }
+        }
+        Change::Adopt(run) => {
+            if !attempt.has_unknown_holder() {
+                return Err("its holder is known");
+            }
+            attempt.holder = Holder::Run(run);
+            attempt.heard_at = Some(at);
         }
         Change::Report(report) => {
             attempt.heard_at = Some(at);

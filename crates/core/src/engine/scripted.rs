@@ -2,7 +2,7 @@
 //! answers, starts twice, forgets and lies as told, counts every call, and starts no process. It is not offered by
 //! any configuration.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -11,7 +11,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 
 use crate::engine::{
-    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
+    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LivingJob, LogTail, NotReady,
+    SubmitOutcome,
 };
 use crate::error::{Error, ErrorKind};
 use crate::model::attempt::DriverPlace;
@@ -72,6 +73,8 @@ pub struct Calls {
     pub logs: u64,
     /// Calls of `ready`.
     pub ready: u64,
+    /// Calls of `living`.
+    pub living: u64,
 }
 
 #[derive(Default)]
@@ -80,6 +83,10 @@ struct Script {
     /// What `find` and `poll` say instead of the truth.
     lies: BTreeMap<Tag, JobState>,
     logs: BTreeMap<Tag, String>,
+    /// Jobs that are seen on the machine only.
+    elsewhere: BTreeSet<Tag>,
+    /// Jobs of which it cannot be told whether they live.
+    untold: BTreeSet<Tag>,
     n_submits: BTreeMap<Tag, u32>,
     n_starts: BTreeMap<Tag, u32>,
     cancels: BTreeMap<Tag, Vec<Force>>,
@@ -200,6 +207,16 @@ impl ScriptedEngine {
     #[must_use]
     pub fn state(&self, tag: &Tag) -> Option<JobState> {
         self.script().known.get(tag).map(|k| k.state.clone())
+    }
+
+    /// Makes a job one that is seen on the machine only, outside the engine's own folder.
+    pub fn set_elsewhere(&self, tag: &Tag) {
+        self.script().elsewhere.insert(tag.clone());
+    }
+
+    /// Makes a job one of which it cannot be told whether it lives.
+    pub fn set_untold(&self, tag: &Tag) {
+        self.script().untold.insert(tag.clone());
     }
 
     /// Makes the engine forget a job, as a restart does. Its counts stay.
@@ -427,6 +444,22 @@ impl Engine for ScriptedEngine {
         let mut script = self.script();
         script.calls.find += 1;
         script.look(tag, handle)
+    }
+
+    async fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        let mut script = self.script();
+        script.calls.living += 1;
+        if let Some(reason) = &script.unreachable {
+            return Err(Error::new(ErrorKind::Unavailable, "list living jobs").with("reason", reason));
+        }
+        let is_live = |known: &Known| matches!(known.state, JobState::Queued | JobState::Running);
+        let living = |(tag, known): (&Tag, &Known)| LivingJob {
+            tag: tag.clone(),
+            is_own: !script.elsewhere.contains(tag),
+            is_seen: !script.untold.contains(tag),
+            what: known.handle.clone(),
+        };
+        Ok(script.known.iter().filter(|(_, known)| is_live(known)).map(living).collect())
     }
 
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState> {

@@ -23,7 +23,8 @@ use secrecy::SecretString;
 
 use crate::clock::Clock;
 use crate::engine::{
-    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
+    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LivingJob, LogTail, NotReady,
+    SubmitOutcome,
 };
 use crate::error::{Error, ErrorKind};
 use crate::fail_point::{self, FailPoint};
@@ -234,6 +235,23 @@ impl Inner {
         Ok(spec.launch)
     }
 
+    /// Lists the jobs whose drivers live. Late ones are missing until they start, as in [`Self::look_into`].
+    fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        let mut living = Vec::new();
+        for folder in JobFolder::all(&self.config.folder)? {
+            let (tag, folder) = folder;
+            if !folder.is_alive(job_folder::DRIVERS_MAX)? {
+                continue;
+            }
+            let is_late = folder.read_spec()?.is_some_and(|spec| spec.is_late);
+            if !is_late || folder.has_started() {
+                let what = folder.path().display().to_string();
+                living.push(LivingJob { tag, is_own: true, is_seen: true, what });
+            }
+        }
+        Ok(living)
+    }
+
     fn look(&self, tag: &Tag, handle: Option<&str>) -> Found {
         if self.is_in_flight(tag) {
             let what = "the submission, which is under way".to_owned();
@@ -351,6 +369,11 @@ impl Engine for SimulatedEngine {
         let (inner, tag, handle) = (self.inner.clone(), tag.clone(), handle.map(ToOwned::to_owned));
         let found = blocking(move || Ok(inner.look(&tag, handle.as_deref()))).await;
         found.unwrap_or_else(|e| Found { state: JobState::Unreachable { reason: e.chain() }, handle: None })
+    }
+
+    async fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        let inner = self.inner.clone();
+        blocking(move || inner.living()).await
     }
 
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState> {

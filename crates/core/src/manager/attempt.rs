@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use subtle::ConstantTimeEq;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::decision::job_options::job_options;
 use crate::decision::leave::{NoLeave, leave_allowed};
 use crate::decision::transition::{Change, apply, state_word};
@@ -236,6 +236,10 @@ impl AttemptManager {
     ) -> Result<bool, Error> {
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.authorized(tag, token).await?;
+            let instance = match adopted(&instance, tag, run, self.clock.now()) {
+                Some(adopted) => adopted,
+                None => instance,
+            };
             let Some(attempt) = holder_of(&instance, tag, run) else { return Ok(true) };
             let stop = instance.cancel_asked.is_some() || attempt.n_kills > 0;
             let heard = Change::Heard(Some(progress.clone()));
@@ -265,6 +269,10 @@ impl AttemptManager {
         }
         for _ in 0..CONFLICT_RETRIES_MAX {
             let instance = self.authorized(tag, token).await?;
+            let instance = match adopted(&instance, tag, run, self.clock.now()) {
+                Some(adopted) => adopted,
+                None => instance,
+            };
             let is_current = instance.live_attempt().is_some_and(|a| a.tag == *tag);
             let is_other =
                 instance.live_attempt().is_some_and(|a| matches!(&a.holder, Holder::Run(h) if h != run));
@@ -337,6 +345,12 @@ impl AttemptManager {
         }
         Err(Error::new(ErrorKind::Denied, "take the driver's token").with("tag", tag))
     }
+}
+
+/// Returns the instance with this run as its holder, where the store was restored and does not know the holder.
+fn adopted(instance: &Instance, tag: &Tag, run: &RunId, now: Timestamp) -> Option<Instance> {
+    instance.live_attempt().filter(|a| a.tag == *tag && a.has_unknown_holder())?;
+    apply(instance, Change::Adopt(run.clone()), now).ok().map(|applied| applied.after)
 }
 
 fn no_leave(reason: &'static str, detail: &str) -> NoLeave {

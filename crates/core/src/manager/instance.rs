@@ -18,7 +18,7 @@ use crate::model::instance::{CancelAsked, Instance, InstanceKey, InstanceState, 
 use crate::model::queue::Queue;
 use crate::model::request::Trigger;
 use crate::model::table::TableRecord;
-use crate::store::{Expect, InstanceFilter, InstanceWrite, Intent, Page, Store};
+use crate::store::{Expect, Hold, InstanceFilter, InstanceWrite, Intent, Page, Store};
 use crate::wake::Wakes;
 
 /// An instance with what a reader needs beside it.
@@ -441,6 +441,7 @@ impl InstanceManager {
     /// Adds what a reader needs beside instances; each table and the queues are read once.
     pub(super) async fn views(&self, instances: Vec<Instance>) -> Result<Vec<InstanceView>, Error> {
         let queues = self.store.queues().await?;
+        let hold = self.store.hold().await?;
         let mut tables: BTreeMap<TableId, (Option<TableRecord>, Option<InstanceId>)> = BTreeMap::new();
         let mut views = Vec::with_capacity(instances.len());
         for instance in instances {
@@ -465,7 +466,7 @@ impl InstanceManager {
             views.push(InstanceView {
                 table_path: record.as_ref().map(|r| r.table.base_path.to_string()).unwrap_or_default(),
                 table_name: record.as_ref().and_then(|r| r.name().map(str::to_owned)),
-                waits_for: waits_for(&instance, record.as_ref(), *running, &queues),
+                waits_for: waits_for(&instance, record.as_ref(), *running, &queues, hold.as_ref()),
                 is_simulation: engine.is_some_and(|e| e.capabilities().is_simulation),
                 is_fenced: instance.attempt.as_ref().map(|a| a.launcher.is_fenced()),
                 instance,
@@ -481,6 +482,7 @@ fn waits_for(
     record: Option<&TableRecord>,
     running: Option<InstanceId>,
     queues: &[Queue],
+    hold: Option<&Hold>,
 ) -> Option<String> {
     let until = |at: Option<crate::clock::Timestamp>| {
         at.map(|t| format!(", until {}", t.format("%Y-%m-%dT%H:%M:%SZ"))).unwrap_or_default()
@@ -498,6 +500,7 @@ fn waits_for(
             Some(at) => format!("another runner, last seen {}", at.format("%Y-%m-%dT%H:%M:%SZ")),
             None => "another runner".to_owned(),
         }),
+        InstanceState::Pending { .. } if let Some(hold) = hold => Some(hold.to_string()),
         InstanceState::Pending { reason, not_before } => Some(match reason {
             WaitReason::Ready => {
                 if queues.iter().any(|q| q.name == instance.queue && q.is_paused) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::Error;
 use crate::manager::ManagerParts;
 use crate::model::id::Term;
-use crate::store::{NodeRow, Store};
+use crate::store::{CopyPieces, Hold, NodeRow, Store};
 
 /// One node for lists.
 #[derive(Clone, Debug)]
@@ -40,6 +40,22 @@ impl NodeManager {
             NodeView { is_leader: term.is_some(), term, row }
         };
         Ok(self.store.nodes().await?.into_iter().map(view).collect())
+    }
+
+    /// Returns what holds back all submissions.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn hold(&self) -> Result<Option<Hold>, Error> {
+        self.store.hold().await
+    }
+
+    /// Begins a copy of the store.
+    ///
+    /// # Errors
+    /// The store's.
+    pub async fn begin_copy(&self) -> Result<CopyPieces, Error> {
+        self.store.begin_copy().await
     }
 
     /// Makes sure that hand-over is durable now.

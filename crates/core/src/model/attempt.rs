@@ -231,6 +231,18 @@ pub struct Attempt {
     pub end: Option<AttemptEnd>,
     /// Kills that were sent, for the log and for back-off.
     pub n_kills: u32,
+    /// It was live in a copy that the store was restored from: what became of it since is not known, so that only proof of
+    /// its end counts, and what stands on the timeline after it need not be its work.
+    #[serde(default)]
+    pub is_restored: bool,
+}
+
+impl Attempt {
+    /// Tells whether it was restored from a copy that names no holder, so that some driver may have leave.
+    #[must_use]
+    pub fn has_unknown_holder(&self) -> bool {
+        self.is_restored && self.holder == Holder::Run(RunId::unknown())
+    }
 }
 
 /// Returns what is stored of a job's token.

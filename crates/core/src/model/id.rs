@@ -138,7 +138,7 @@ impl Version {
 }
 
 /// A random mark of a store's life: new at creation and at each restore from a backup. Eight hex digits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Incarnation(pub String);
 
@@ -177,6 +177,12 @@ impl Tag {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Returns the incarnation of the store that submitted the attempt.
+    #[must_use]
+    pub fn incarnation(&self) -> Incarnation {
+        Incarnation(self.0[4..12].to_owned())
     }
 
     /// Returns the instance that the attempt belongs to.
@@ -231,6 +237,12 @@ impl<'de> Deserialize<'de> for Tag {
 pub struct RunId(String);
 
 impl RunId {
+    /// Returns the id of a holder that nobody knows; no driver gives itself this one.
+    #[must_use]
+    pub fn unknown() -> Self {
+        Self("0".repeat(32))
+    }
+
     /// Returns the text.
     #[must_use]
     pub fn as_str(&self) -> &str {

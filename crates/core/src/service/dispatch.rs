@@ -73,7 +73,8 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
             tracing::warn!(%error, "Failed to read the queues.");
         }
         release_far(&leader).await;
-        let chosen = choose(&leader, &engine_of);
+        let is_open = leader.gate.is_open();
+        let chosen = if is_open { choose(&leader, &engine_of) } else { Chosen::default() };
         for id in chosen.no_engine {
             park_without_engine(&leader, id).await;
         }
@@ -128,6 +129,7 @@ fn choose(leader: &Leader, engine_of: &HashMap<tokio::task::Id, EngineName>) -> 
     leader.board_with_limits(|board, limits| {
         let limit = |name: &EngineName, limit: &EngineLimit| {
             let room = SUBMITS_AT_ONCE_MAX.saturating_sub(under_way.get(name).copied().unwrap_or(0));
+            let room = if leader.gate.is_unasked(name) { 0 } else { room };
             let running_max = limit.running_max.min(board.running_of_engine(name).saturating_add(room));
             EngineLimit { running_max, ..*limit }
         };
@@ -304,7 +306,9 @@ async fn note_completed_by_other(
     record: &TableRecord,
     instance: &Instance,
 ) -> Result<(), Error> {
-    if instance.has_called {
+    // Or by a job of ours that a restored store does not know.
+    let is_excused = leader.gate.excused_until().is_some_and(|until| instance.created_at <= until);
+    if instance.has_called || is_excused {
         return Ok(());
     }
     let mut state = record.look.clone();
@@ -350,6 +354,9 @@ async fn submit(
         attempt_of(leader, instance, &choice.engine, &*engine, expected, versions, sight, &token);
     attempt.rollbacks_before = Some(rollbacks);
     let tag = attempt.tag.clone();
+    if !leader.gate.is_open() {
+        return Ok(());
+    }
     fail_point::pass(FailPoint::Checked);
     let Some(intended) = leader.step(instance, Change::Intend(Box::new(attempt)), "chosen").await? else {
         return Ok(());
@@ -480,6 +487,7 @@ fn attempt_of(
         report: None,
         end: None,
         n_kills: 0,
+        is_restored: false,
     }
 }
 

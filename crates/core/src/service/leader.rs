@@ -9,10 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 mod ages;
 mod due;
+mod gate;
 mod transitions;
 
 pub(crate) use self::ages::{Age, Ages};
 use self::due::Due;
+pub(crate) use self::gate::Gate;
 
 use crate::alert::AlertSink;
 use crate::clock::{Clock, Timestamp};
@@ -48,6 +50,8 @@ pub struct Policies {
     pub history: HistoryPolicy,
     /// Address that jobs ask for leave at.
     pub job_url: String,
+    /// How long no job may have been found alive that the store does not know, until a hold ends.
+    pub restore_quiet: Duration,
 }
 
 /// What the leader remembers of a live attempt, on the monotonic clock of this term.
@@ -136,6 +140,8 @@ pub struct Leader {
     ages: Mutex<Ages>,
     orphans: Mutex<BTreeMap<Tag, Orphan>>,
     signs: SignWatch,
+    /// Whether anything may be submitted.
+    pub(crate) gate: Gate,
     /// Whether every live instance was read once.
     is_whole: AtomicBool,
 }
@@ -186,6 +192,7 @@ impl Leader {
             ages: Mutex::default(),
             orphans: Mutex::default(),
             signs: SignWatch::default(),
+            gate: Gate::closed(parts.store.hold().await?.is_some()),
             is_whole: AtomicBool::new(false),
         });
         let mut cursor: Option<String> = None;

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::election::Election;
 use crate::error::Error;
+use crate::service::barrier::BarrierService;
 use crate::service::dispatch::DispatchService;
 use crate::service::housekeeping::HousekeepingService;
 use crate::service::leader::{Leader, LeaderParts};
@@ -84,7 +85,8 @@ async fn lead(
     let term = store.begin_term(number, &parts.node.name).await?;
     let stop = shutdown.child_token();
     let leader = Leader::load(&parts.leader, term, stop.clone()).await?;
-    let services: [Box<dyn LeaderService>; 5] = [
+    let services: [Box<dyn LeaderService>; 6] = [
+        Box::new(BarrierService),
         Box::new(MonitorService),
         Box::new(TimelineService),
         Box::new(DispatchService),

@@ -324,6 +324,7 @@ async fn look(leader: &Arc<Leader>, record: &TableRecord) -> Result<(), Error> {
         policy: &leader.policies.look,
         touch: record.touch.touch,
         lock_since,
+        excused_until: leader.gate.excused_until(),
         now: leader.clock.now(),
     };
     let mut found = reconcile(&seen);

@@ -3,6 +3,7 @@
 //!
 //! A backend must not know what the bytes mean, and nothing here may know a backend.
 
+mod backup;
 mod codec;
 mod covered;
 mod instances;
@@ -24,6 +25,7 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 
+pub use backup::{RestoredRows, check_copy_blocking, restore_blocking};
 pub use store::{KvStore, SCHEMA_VERSION};
 
 /// Most rows that one page of a filtered list may visit; beyond it the page ends early, with a cursor.

@@ -18,6 +18,7 @@ mod queues;
 mod register;
 mod removed;
 mod restart;
+mod restored;
 mod retry;
 mod rig;
 mod store_faults;

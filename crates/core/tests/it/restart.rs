@@ -8,6 +8,7 @@ use tms_core::engine::scripted::{Answer, ScriptedEngine};
 use tms_core::manager::attempt::LeaveStage;
 use tms_core::model::action::Action;
 use tms_core::model::id::EngineName;
+use tms_core::service::barrier::BarrierService;
 use tms_core::service::dispatch::DispatchService;
 use tms_core::service::housekeeping::HousekeepingService;
 use tms_core::service::leader::Leader;
@@ -176,7 +177,8 @@ async fn a_term_whose_services_are_initialised_twice_does_nothing_twice() {
     let term = rig.store.begin_term(0, &"n1".parse().unwrap()).await.unwrap();
     let stop = CancellationToken::new();
     let leader = Leader::load(&rig.leader_parts(), term, stop.clone()).await.unwrap();
-    let services: [Box<dyn LeaderService>; 5] = [
+    let services: [Box<dyn LeaderService>; 6] = [
+        Box::new(BarrierService),
         Box::new(MonitorService),
         Box::new(TimelineService),
         Box::new(DispatchService),

@@ -129,6 +129,7 @@ pub(crate) struct Setup {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) policies: Policies,
     pub(crate) engines: Engines,
+    pub(crate) timelines: Arc<ScriptedTimelines>,
 }
 
 /// A node and what it stands on.
@@ -168,8 +169,7 @@ impl Rig {
         let engine = ScriptedEngine::new();
         let mut setup = usual_setup(&engine);
         change(&mut setup);
-        let Setup { store, policies, engines } = setup;
-        let timelines = Arc::new(ScriptedTimelines::default());
+        let Setup { store, policies, engines, timelines } = setup;
         let looks = Arc::new(WatchedTimelines::new(Arc::clone(&timelines)));
         let clock = Arc::new(TestClock { start: tokio::time::Instant::now(), set_by: 0.into() });
         let wakes = Wakes::default();
@@ -473,7 +473,7 @@ fn usual_setup(engine: &Arc<ScriptedEngine>) -> Setup {
         Policies { defaults, retry, job_url: "http://127.0.0.1:1".to_owned(), ..Policies::default() };
     let as_engine: Arc<dyn Engine> = engine.clone();
     let engines: Engines = [("default".parse::<EngineName>().unwrap(), as_engine)].into();
-    Setup { store: memory_store(), policies, engines }
+    Setup { store: memory_store(), policies, engines, timelines: Arc::default() }
 }
 
 pub(crate) fn announcement(name: &str, hints: Vec<(Action, String)>) -> Announcement {

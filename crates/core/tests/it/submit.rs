@@ -287,6 +287,10 @@ impl Engine for FamilyEngine {
         self.0.find(tag, handle).await
     }
 
+    async fn living(&self) -> Result<Vec<tms_core::engine::LivingJob>, tms_core::error::Error> {
+        self.0.living().await
+    }
+
     async fn poll(&self, jobs: &[tms_core::engine::JobRef]) -> Vec<tms_core::engine::JobState> {
         self.0.poll(jobs).await
     }

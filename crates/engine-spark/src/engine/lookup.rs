@@ -1,8 +1,9 @@
 //! What is found of attempts, and whom a signal reaches.
 
+use std::collections::BTreeSet;
 use std::io;
 
-use tms_core::engine::{Found, JobRef, JobState};
+use tms_core::engine::{Found, JobRef, JobState, LivingJob};
 use tms_core::model::attempt::DriverPlace;
 use tms_core::{Error, ErrorKind};
 
@@ -29,6 +30,37 @@ impl Inner {
                 jobs.iter().map(|_| Found { state: state.clone(), handle: None }).collect()
             }
         }
+    }
+
+    /// Lists what may live: the attempts in the folder that are not proven over, and the tags of processes of this host.
+    pub(super) fn living(&self) -> io::Result<Vec<LivingJob>> {
+        let survey = Survey::new()?;
+        let mut living = Vec::new();
+        let mut known = BTreeSet::new();
+        for tag in self.tags()? {
+            let folder = AttemptFolder::of(&self.config.folder, &tag);
+            known.insert(tag.clone());
+            if folder.read_exit().is_ok_and(|exit| exit.is_some_and(|exit| exit.left_nothing)) {
+                continue;
+            }
+            let state = self.look(&JobRef { tag: tag.clone(), handle: None }, &survey).state;
+            let is_seen = !matches!(state, JobState::Unreachable { .. });
+            let what = match state {
+                JobState::Ended { is_settled: true, .. } | JobState::Absent { is_proof: true, .. } => {
+                    continue;
+                }
+                JobState::Unreachable { reason } => format!("it cannot be told whether it lives: {reason}"),
+                JobState::Other { what } => what,
+                _ => format!("it runs, see {}", folder.path().display()),
+            };
+            living.push(LivingJob { tag, is_own: true, is_seen, what });
+        }
+        for tag in survey.all_tags()?.into_iter().filter(|tag| !known.contains(tag)) {
+            let left = survey.tagged(&tag)?;
+            let what = format!("started from another folder of attempts: {}", process::names(&left));
+            living.push(LivingJob { tag, is_own: false, is_seen: true, what });
+        }
+        Ok(living)
     }
 
     fn look(&self, job: &JobRef, survey: &Survey) -> Found {
@@ -302,6 +334,12 @@ fn with_way_out(life: Life, folder: &AttemptFolder) -> Life {
 /// What can be said of a job whose folder is not there, or holds nothing of it.
 fn without_folder(folder: &AttemptFolder, job: &JobRef, survey: &Survey) -> io::Result<Found> {
     let Some(handle) = recorded(job) else {
+        // A restored store may look from another folder than the one that it was started from.
+        let left = survey.tagged(&job.tag)?;
+        if !left.is_empty() {
+            let reason = format!("it was started from another folder of attempts: {}", process::names(&left));
+            return Ok(Found { state: JobState::Unreachable { reason }, handle: None });
+        }
         let what = "the folder of attempts, which has none of this tag".to_owned();
         return Ok(Found { state: JobState::Absent { is_proof: true, what }, handle: None });
     };

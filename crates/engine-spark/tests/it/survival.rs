@@ -126,3 +126,31 @@ async fn a_driver_whose_wrapper_is_gone_can_be_ended() {
         bench.wait_for_end(&job.tag).await;
     }
 }
+
+/// What a restored store asks: also a job that another server submitted, and one whose folder lies elsewhere.
+#[tokio::test]
+async fn every_attempt_that_may_live_is_listed_wherever_it_was_started() {
+    let bench = Bench::new(RUNS_UNTIL_TOLD);
+    let job = job();
+    bench.submit(&job).await;
+    bench.wait_for_file("starts").await;
+    let listed = async |engine: &tms_engine_spark::SparkSubmit| {
+        let living = engine.living().await.unwrap();
+        living.into_iter().find(|living| living.tag == job.tag)
+    };
+    assert!(listed(&bench.restarted()).await.unwrap().is_own);
+    // A store that was restored elsewhere has another folder of attempts.
+    let elsewhere = Bench::new(RUNS_UNTIL_TOLD);
+    let seen = listed(&elsewhere.engine).await.unwrap();
+    assert!(!seen.is_own && seen.what.contains("another folder"), "{seen:?}");
+    let state = elsewhere.state(&job.tag).await;
+    assert!(matches!(state, JobState::Unreachable { .. }), "no folder is no proof while it runs: {state:?}");
+    std::fs::write(bench.spark_file("go"), "").unwrap();
+    bench.wait_for_end(&job.tag).await;
+    assert_eq!(listed(&bench.engine).await, None);
+    assert_eq!(listed(&elsewhere.engine).await, None);
+    // A folder that nobody has claimed yet never gets a driver once it was asked for.
+    let unclaimed = new_tag();
+    bench.folder(&unclaimed).make().unwrap();
+    assert!(bench.engine.living().await.unwrap().iter().all(|living| living.tag != unclaimed));
+}

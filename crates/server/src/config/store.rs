@@ -1,6 +1,7 @@
 //! Where instances and tables are kept.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +16,15 @@ pub struct StoreConfig {
     /// from the folder that the server is started in.
     #[schemars(extend("format" = "path"))]
     pub path: PathBuf,
+    /// After a restore: how long no job may have been found alive that the store does not know, until submissions go on.
+    /// A job that was let in before needs a while until it shows; shorten it only where none can.
+    #[serde(with = "humantime_serde")]
+    #[schemars(with = "String", extend("format" = "duration"))]
+    pub restore_quiet: Duration,
 }
+
+/// Longer than a driver takes from its leave to the first file on the timeline.
+const RESTORE_QUIET: Duration = Duration::from_secs(120);
 
 /// Kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +38,6 @@ pub enum StoreKind {
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { kind: StoreKind::Redb, path: PathBuf::from("./tms-data") }
+        Self { kind: StoreKind::Redb, path: PathBuf::from("./tms-data"), restore_quiet: RESTORE_QUIET }
     }
 }

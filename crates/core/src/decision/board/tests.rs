@@ -64,6 +64,7 @@ pub(super) fn start(mut instance: Instance, engine: &EngineName) -> Instance {
         report: None,
         end: None,
         n_kills: 0,
+        is_restored: false,
     });
     instance
 }

@@ -175,6 +175,7 @@ impl World {
             report: None,
             end: None,
             n_kills: 0,
+            is_restored: false,
         };
         self.change(id, Change::Intend(Box::new(attempt))).unwrap();
         tag

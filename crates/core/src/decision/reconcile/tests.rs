@@ -30,6 +30,7 @@ struct World {
     last_clean: Option<Instance>,
     sight: Sight,
     lock_since: Option<Timestamp>,
+    excused_until: Option<Timestamp>,
 }
 
 fn world() -> World {
@@ -72,6 +73,7 @@ fn world() -> World {
             upheaval: None,
         },
         lock_since: None,
+        excused_until: None,
     }
 }
 
@@ -94,6 +96,7 @@ impl World {
             },
             touch: 7,
             lock_since: self.lock_since,
+            excused_until: self.excused_until,
             now: at(NOW),
         })
     }
@@ -167,6 +170,7 @@ fn holding(of: &Instance, has_called: bool) -> Attempt {
         report: None,
         end: None,
         n_kills: 0,
+        is_restored: false,
     }
 }
 

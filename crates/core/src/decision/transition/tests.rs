@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::model::action::Action;
 use crate::model::attempt::{Expected, Launcher};
-use crate::model::id::{EngineName, Incarnation, TableId, Tag, Term};
+use crate::model::id::{EngineName, Incarnation, RunId, TableId, Tag, Term};
 use crate::model::instance::InstanceKey;
 use crate::model::path::PathRules;
 use crate::model::request::Trigger;
@@ -69,6 +69,7 @@ fn attempt(of: &Instance, number: u32) -> Attempt {
         report: None,
         end: None,
         n_kills: 0,
+        is_restored: false,
     }
 }
 
@@ -249,6 +250,33 @@ fn an_attempt_that_was_told_to_call_explains_what_it_left_and_no_more() {
     assert_eq!(over(inflight, Some("untouched"), true, Some(true)), (false, true), "consent was not used");
     assert_eq!(over(inflight, Some("threw"), true, Some(true)), (true, false), "consent was used");
     assert_eq!(over(inflight, Some("threw"), true, Some(false)), (false, false), "and left nothing");
+}
+
+/// A copy knows neither who got leave since, nor what came after.
+#[test]
+fn a_restored_attempt_is_adopted_by_one_run_and_explains_nothing() {
+    let mut restored = active(AttemptState::Holding);
+    let attempt = restored.attempt.as_mut().unwrap();
+    (attempt.is_restored, attempt.call_at) = (true, Some(at(1)));
+    attempt.holder = Holder::Run(RunId::unknown());
+    let run: RunId = "1".repeat(32).parse().unwrap();
+    let other: RunId = "2".repeat(32).parse().unwrap();
+    let adopted = taken(&restored, Change::Adopt(run.clone()));
+    assert_eq!(adopted.attempt.as_ref().unwrap().holder, Holder::Run(run.clone()));
+    assert!(apply(&adopted, Change::Adopt(other), at(2)).is_err(), "the holder is known now");
+    let mut usual = adopted.clone();
+    usual.attempt.as_mut().unwrap().is_restored = false;
+    usual.attempt.as_mut().unwrap().holder = Holder::Run(RunId::unknown());
+    assert!(apply(&usual, Change::Adopt(run), at(2)).is_err(), "no restore, no unknown holder");
+    let conclusion = || Conclusion {
+        closing: Closing::Over("proof".to_owned()),
+        end: AttemptEnd::Failed,
+        next: Next::Pending(WaitReason::Backoff, None),
+        leaves_work: Some(true),
+        reason: "so".to_owned(),
+    };
+    assert!(!taken(&adopted, Change::Conclude(conclusion())).has_called);
+    assert!(taken(&usual, Change::Conclude(conclusion())).has_called);
 }
 
 fn instance_taken_over(state: InstanceState) -> Instance {

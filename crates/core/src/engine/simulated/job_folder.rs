@@ -17,6 +17,8 @@ use crate::model::id::Tag;
 
 /// Longest small file of a job that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;
+/// Most folders of jobs that are listed.
+pub const JOBS_MAX: usize = 1_000_000;
 /// Most drivers of one job.
 pub const DRIVERS_MAX: u32 = 2;
 
@@ -81,6 +83,28 @@ impl JobFolder {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound && jobs(engine_folder).is_dir() => Ok(None),
             Err(e) => Err(io_error("open the folder of a simulated job", &path, e)),
         }
+    }
+
+    /// Returns the folders of all jobs, at most [`JOBS_MAX`]; what is named like no tag is no job.
+    ///
+    /// # Errors
+    /// `Unavailable` when they cannot be listed, or are more.
+    pub fn all(engine_folder: &Path) -> Result<Vec<(Tag, Self)>, Error> {
+        let path = jobs(engine_folder);
+        let failed = |e| io_error("list the simulated jobs", &path, e);
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(&path).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let Some(tag) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            if found.len() >= JOBS_MAX {
+                return Err(Error::new(ErrorKind::Unavailable, "list the simulated jobs")
+                    .with("path", path.display())
+                    .with("most", JOBS_MAX)
+                    .hint("remove folders of jobs that have ended"));
+            }
+            found.push((tag, Self { path: entry.path() }));
+        }
+        Ok(found)
     }
 
     /// Returns the path.

@@ -96,6 +96,31 @@ async fn a_job_is_queued_then_runs_then_ends() {
     assert_eq!(bench.state(&job.tag).await, ended);
 }
 
+/// Whoever submitted it, and whether it has spoken or not; a late one is missing until it does.
+#[tokio::test]
+async fn every_living_job_is_listed_and_no_other() {
+    let bench = bench(|_| {});
+    let (living, ended) = (job(), job());
+    let listed = async || bench.engine.living().await.unwrap().into_iter().map(|l| l.tag).collect::<Vec<_>>();
+    bench.engine.submit(&ended).await;
+    bench.driver(&ended.tag).start().unwrap();
+    bench.kill_all();
+    assert_eq!(listed().await, []);
+    bench.engine.submit(&living).await;
+    assert_eq!(listed().await, std::slice::from_ref(&living.tag));
+    bench.driver(&living.tag).start().unwrap();
+    assert_eq!(listed().await, [living.tag]);
+    bench.kill_all();
+    assert_eq!(listed().await, []);
+    let late = self::bench(|config| config.late_every = 1);
+    let job = job();
+    late.engine.submit(&job).await;
+    assert_eq!(late.engine.living().await.unwrap(), []);
+    late.driver(&job.tag).start().unwrap();
+    assert_eq!(late.engine.living().await.unwrap().len(), 1);
+    late.kill_all();
+}
+
 #[tokio::test]
 async fn a_tag_submitted_twice_starts_one_driver() {
     let bench = bench(|_| {});

@@ -199,9 +199,10 @@ fn context_of(
         let settled_for = watch.ended.map(|at| now.saturating_sub(at));
         let engine_settled = matches!(state, JobState::Ended { is_settled: true, .. });
         // The engine's driver was sent away because another one holds leave: its end says nothing of that one, which only
-        // its own time limit ends.
+        // its own time limit ends. A holder that only a restore assumed sends drivers away too, and none has spoken yet.
         let is_others_end = !knows_holder
             && !is_overdue
+            && !attempt.is_some_and(Attempt::has_unknown_holder)
             && attempt.is_some_and(|a| matches!(a.holder, Holder::Run(_)) && a.report.is_none())
             && matches!(state, JobState::Ended { how, .. } if exit_code_of(how) == Some(EXIT_NO_LEAVE));
         Context {

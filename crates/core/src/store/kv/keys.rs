@@ -17,6 +17,10 @@ pub(super) mod meta {
     pub(in crate::store::kv) const TOUCH_FLOOR: &[u8] = b"touch_floor";
     /// Written by the check of health.
     pub(in crate::store::kv) const CHECK: &[u8] = b"check";
+    /// What holds back all submissions.
+    pub(in crate::store::kv) const HOLD: &[u8] = b"hold";
+    /// Incarnations before the present one.
+    pub(in crate::store::kv) const FORMER: &[u8] = b"former";
 }
 
 pub(super) const TABLE_ROW: u8 = b't';

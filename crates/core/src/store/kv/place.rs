@@ -24,6 +24,13 @@ pub(super) struct Row {
     pub(super) n_past_attempts: u32,
 }
 
+impl Row {
+    /// Returns its bytes.
+    pub(super) fn encoded(&self) -> Result<bytes::Bytes, Error> {
+        encode(&RowRef { i: &self.instance, e: self.n_events, a: self.n_past_attempts })
+    }
+}
+
 #[derive(Serialize)]
 struct RowRef<'a> {
     i: &'a Instance,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::backup::RESTORING;
 use super::codec::{bad_row, encode};
 use super::covered::Covered;
 use super::tx::{Tx, View, of_kv, read_number};
@@ -23,6 +24,8 @@ pub struct KvStore {
     writer: Arc<tokio::sync::Mutex<()>>,
     incarnation: Incarnation,
     pub(super) covered: Arc<Covered>,
+    /// One copy at a time: each keeps the backend from freeing what was replaced since it began.
+    pub(super) copying: Arc<tokio::sync::Semaphore>,
 }
 
 impl KvStore {
@@ -40,11 +43,16 @@ impl KvStore {
             writer: Arc::new(tokio::sync::Mutex::new(())),
             incarnation,
             covered: Arc::new(Covered::new()),
+            copying: Arc::new(tokio::sync::Semaphore::new(1)),
         })
     }
 
     pub(super) fn incarnation_mark(&self) -> &Incarnation {
         &self.incarnation
+    }
+
+    pub(super) fn backend(&self) -> Arc<dyn OrderedKv> {
+        Arc::clone(&self.kv)
     }
 
     pub(super) fn is_in_place(&self) -> bool {
@@ -147,6 +155,11 @@ fn stored_incarnation(kv: &dyn OrderedKv) -> Result<Option<Incarnation>, Error> 
             .with("schema", schema)
             .with("newest known", SCHEMA_VERSION)
             .hint("a newer TMS wrote this store: start that version, or give this one another store.path"));
+    }
+    if schema == RESTORING {
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+            .with("reason", "a restore of it has not come to its end")
+            .hint("wait for the `tms-server restore` that runs; when none does, restore into another store.path"));
     }
     if schema < SCHEMA_VERSION {
         // Without the rows of the slots a live attempt would not keep a second one off its table.

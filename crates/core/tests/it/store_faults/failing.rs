@@ -13,8 +13,8 @@ use tms_core::model::queue::Queue;
 use tms_core::model::request::{Accepted, HandOver};
 use tms_core::model::table::{Table, TableRecord};
 use tms_core::store::{
-    InstanceFilter, InstanceStore, InstanceWrite, Intent, LeadershipStore, LookCommit, NodeRow, Page,
-    PruneRule, RequestStore, SettingsStore, Store, TableStore,
+    CopyPieces, CopyStore, Hold, InstanceFilter, InstanceStore, InstanceWrite, Intent, LeadershipStore,
+    LookCommit, NodeRow, Page, PruneRule, RequestStore, SettingsStore, Store, TableStore,
 };
 
 /// When a failing call fails.
@@ -260,5 +260,24 @@ impl LeadershipStore for FailingStore {
 
     async fn check(&self) -> Result<(), Error> {
         self.call("check", self.inner.check()).await
+    }
+}
+
+#[async_trait]
+impl CopyStore for FailingStore {
+    async fn begin_copy(&self) -> Result<CopyPieces, Error> {
+        self.call("begin_copy", self.inner.begin_copy()).await
+    }
+
+    async fn hold(&self) -> Result<Option<Hold>, Error> {
+        self.call("hold", self.inner.hold()).await
+    }
+
+    async fn set_hold(&self, term: Term, hold: Option<Hold>) -> Result<(), Error> {
+        self.call("set_hold", self.inner.set_hold(term, hold)).await
+    }
+
+    async fn former_incarnations(&self) -> Result<Vec<Incarnation>, Error> {
+        self.call("former_incarnations", self.inner.former_incarnations()).await
     }
 }

@@ -10,6 +10,7 @@ pub mod jobs;
 pub mod nodes;
 pub mod queues;
 pub mod state;
+pub mod store;
 pub mod tables;
 pub mod writers;
 
@@ -52,6 +53,7 @@ pub const API_TIME_MAX: Duration = Duration::from_secs(60);
         (name = "queues", description = "Named shares of engines"),
         (name = "engines", description = "What runs jobs"),
         (name = "nodes", description = "Running servers"),
+        (name = "store", description = "Where all of it is kept"),
         (name = "health", description = "For probes")
     ),
     components(schemas(Problem)),
@@ -92,6 +94,7 @@ fn api() -> OpenApiRouter<App> {
         .routes(routes!(queues::resume_queue))
         .routes(routes!(engines::list_engines))
         .routes(routes!(nodes::list_nodes))
+        .routes(routes!(store::back_up_store))
 }
 
 fn health() -> OpenApiRouter<App> {

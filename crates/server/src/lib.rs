@@ -4,6 +4,7 @@
 
 pub mod api;
 pub mod assembly;
+pub mod backup;
 pub mod callback;
 pub mod config;
 pub mod engine_watch;

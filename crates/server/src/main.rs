@@ -2,12 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
 use tms_core::clock::SystemClock;
+use tms_core::store::kv::RestoredRows;
+use tms_server::backup::{self, Backup};
+use tms_server::config::store::StoreConfig;
 use tms_server::config::{self, Loaded, Sources, print, reference};
 use tms_server::server::Server;
 use tms_server::{api, assembly, logging, simulated_driver};
@@ -22,13 +25,13 @@ const USAGE: u8 = 2;
 #[command(name = "tms-server", version)]
 struct Cli {
     /// Configuration file; without it ./tms.toml when there.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     config: Option<PathBuf>,
     /// Address and port to listen on (server.listen).
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
     /// Sets one configuration key, such as store.path=/data; may be repeated.
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value)]
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, global = true)]
     set: Vec<(String, String)>,
     /// Prints the configuration as it would be used, secrets struck, and exits.
     #[arg(long)]
@@ -41,6 +44,27 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Copies the store of a running server into a file.
+    Backup {
+        /// Address of the server.
+        #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9091")]
+        url: String,
+        /// File with the token of its API, where it has one.
+        #[arg(long, value_name = "FILE")]
+        token_file: Option<PathBuf>,
+        /// File that the copy is written to.
+        #[arg(long, short, value_name = "FILE")]
+        output: PathBuf,
+        /// Replaces a file that is there.
+        #[arg(long)]
+        overwrite: bool,
+    },
+    /// Makes a new store in store.path from a copy; no server may run on it, and no store may be there.
+    Restore {
+        /// The copy, as `tms-server backup` wrote it.
+        #[arg(value_name = "FILE")]
+        copy: PathBuf,
+    },
     /// Writes generated files to standard output, for the project's own build.
     #[command(hide = true, subcommand)]
     Generate(Generate),
@@ -73,9 +97,14 @@ fn main() -> ExitCode {
     if let Err(bad) = cli.faults.arm() {
         return fail(USAGE, &bad);
     }
-    if let Some(Command::Generate(what)) = &cli.command {
-        return generate(what);
-    }
+    let copy = match cli.command {
+        Some(Command::Generate(what)) => return generate(&what),
+        Some(Command::Backup { url, token_file, output, overwrite }) => {
+            return back_up(&Backup { url, token_file, output, overwrite });
+        }
+        Some(Command::Restore { copy }) => Some(copy),
+        None => None,
+    };
     let mut flags = cli.set;
     flags.extend(cli.listen.map(|listen| ("server.listen".to_owned(), listen)));
     let loaded = match config::load(&Sources::of_process(cli.config, flags)) {
@@ -87,6 +116,9 @@ fn main() -> ExitCode {
             Ok(text) => say(&text),
             Err(error) => fail(1, &format!("cannot print the configuration: {error}")),
         };
+    }
+    if let Some(copy) = copy {
+        return restore(&loaded.config.store, &copy);
     }
     if let Err(error) =
         tracing::subscriber::set_global_default(logging::subscriber(&loaded.config.log, std::io::stderr))
@@ -123,6 +155,34 @@ async fn run(loaded: &Loaded) -> anyhow::Result<()> {
         done = serving => Ok(done?),
         _ = interrupt.recv() => anyhow::bail!("interrupted while stopping"),
     }
+}
+
+fn back_up(asked: &Backup) -> ExitCode {
+    assembly::install_tls();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(1, &format!("cannot start the runtime: {error}")),
+    };
+    match runtime.block_on(backup::back_up(asked)) {
+        Ok(rows) => say(&format!("{}: {}\n", asked.output.display(), counted(rows))),
+        Err(error) => fail(error.exit_code(), &error.to_string()),
+    }
+}
+
+fn restore(store: &StoreConfig, copy: &Path) -> ExitCode {
+    match backup::restore(store, copy, &SystemClock::default()) {
+        Ok(rows) => say(&format!(
+            "restored into {}: {}\nSubmissions are held back until no job lives that the copy does not know.\n",
+            store.path.display(),
+            counted(rows)
+        )),
+        Err(error) => fail(error.exit_code(), &error.to_string()),
+    }
+}
+
+fn counted(rows: RestoredRows) -> String {
+    let RestoredRows { n_tables, n_live, n_ended } = rows;
+    format!("{n_tables} tables, {n_live} live instances, {n_ended} ended instances")
 }
 
 fn generate(what: &Generate) -> ExitCode {

@@ -43,6 +43,8 @@ pub struct Readiness {
     store: StoreReadiness,
     /// Who leads; absent when nobody does.
     leader: Option<LeaderReadiness>,
+    /// What holds back all submissions, such as jobs that a restored store does not know; absent when nothing does.
+    hold: Option<String>,
     /// Engines, each with what it lacks; absent while they are being asked.
     engines: Option<Vec<EngineDto>>,
 }
@@ -90,6 +92,10 @@ pub async fn readyz(State(app): State<App>) -> Response {
         Ok(Ok(nodes)) => nodes.into_iter().find(|n| n.is_leader),
         Ok(Err(_)) | Err(_) => None,
     };
+    let hold = match timeout(STORE_TIME_MAX, app.managers.nodes.hold()).await {
+        Ok(Ok(hold)) => hold.map(|hold| hold.to_string()),
+        Ok(Err(_)) | Err(_) => None,
+    };
     let (status, word) = match store_error {
         None => (StatusCode::OK, "ready"),
         Some(_) => (StatusCode::SERVICE_UNAVAILABLE, "unready"),
@@ -98,6 +104,7 @@ pub async fn readyz(State(app): State<App>) -> Response {
         status: word.to_owned(),
         store: StoreReadiness { is_ok: store_error.is_none(), error: store_error },
         leader: leader.and_then(|l| Some(LeaderReadiness { node: l.row.name.to_string(), term: l.term?.0 })),
+        hold,
         engines: engines(&app).await,
     };
     (status, Json(body)).into_response()

@@ -41,7 +41,8 @@ pub fn read(server: &ServerConfig) -> (Secrets, Vec<Fault>) {
     (Secrets { token, callback_key }, faults)
 }
 
-fn read_file(path: &Path) -> Result<SecretString, String> {
+/// Reads one secret, or says why it cannot be used.
+pub(crate) fn read_file(path: &Path) -> Result<SecretString, String> {
     let mut text = String::new();
     File::open(path)
         .and_then(|file| file.take(SECRET_BYTES_MAX + 1).read_to_string(&mut text))

@@ -6,13 +6,13 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-fn program() -> Command {
+pub(crate) fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tms-server"));
     command.env_clear().env("PATH", "/usr/bin:/bin");
     command
 }
 
-fn output(args: &[&str], folder: &Path) -> (i32, String, String) {
+pub(crate) fn output(args: &[&str], folder: &Path) -> (i32, String, String) {
     let Output { status, stdout, stderr } = program().args(args).current_dir(folder).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
@@ -42,13 +42,13 @@ fn serving(args: &[&str], folder: &Path) -> (Child, String, BufReader<std::proce
     panic!("it did not start");
 }
 
-fn signal(child: &Child, signal: &str) {
+pub(crate) fn signal(child: &Child, signal: &str) {
     let sent = Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap();
     assert!(sent.success());
 }
 
 #[expect(clippy::disallowed_methods, reason = "the pause and limit of a wait for a real process")]
-fn ended_within(child: &mut Child, most: Duration) -> i32 {
+pub(crate) fn ended_within(child: &mut Child, most: Duration) -> i32 {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait().unwrap() {

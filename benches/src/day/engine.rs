@@ -9,7 +9,8 @@ use async_trait::async_trait;
 use secrecy::ExposeSecret;
 use tms_core::clock::Clock;
 use tms_core::engine::{
-    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady, SubmitOutcome,
+    Capabilities, Engine, Force, Found, Job, JobNeed, JobRef, JobState, LivingJob, LogTail, NotReady,
+    SubmitOutcome,
 };
 use tms_core::error::Error;
 use tms_core::manager::attempt::{AttemptManager, LeaveAnswer, LeaveAsk, LeaveGrant, LeaveStage};
@@ -282,6 +283,18 @@ impl Engine for DayEngine {
         let state = self.state(tag);
         let handle = (!matches!(state, JobState::Absent { .. })).then(|| tag.to_string());
         Found { state, handle }
+    }
+
+    async fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        let inner = self.inner();
+        let living = inner.states.iter().filter(|(_, state)| matches!(state, JobState::Running));
+        let named = living.map(|(tag, _)| LivingJob {
+            tag: tag.clone(),
+            is_own: true,
+            is_seen: true,
+            what: "the engine's book".to_owned(),
+        });
+        Ok(named.collect())
     }
 
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState> {

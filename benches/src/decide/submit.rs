@@ -11,8 +11,8 @@ use async_trait::async_trait;
 use chrono::TimeDelta;
 use tms_core::clock::{Clock, SystemClock, Timestamp};
 use tms_core::engine::{
-    Capabilities, Engine, Engines, Force, Found, Job, JobNeed, JobRef, JobState, LogTail, NotReady,
-    SubmitOutcome,
+    Capabilities, Engine, Engines, Force, Found, Job, JobNeed, JobRef, JobState, LivingJob, LogTail,
+    NotReady, SubmitOutcome,
 };
 use tms_core::error::Error;
 use tms_core::model::action::Action;
@@ -113,6 +113,11 @@ impl Engine for Probe {
 
     async fn find(&self, tag: &Tag, _handle: Option<&str>) -> Found {
         Found { state: JobState::Running, handle: Some(tag.to_string()) }
+    }
+
+    async fn living(&self) -> Result<Vec<LivingJob>, Error> {
+        // The store is new when its node begins, so a job of this engine is one that it knows.
+        Ok(Vec::new())
     }
 
     async fn poll(&self, jobs: &[JobRef]) -> Vec<JobState> {

@@ -1,6 +1,6 @@
 //! Signals to the leader's Services. They only make things faster: work is found by level, so a lost one costs a scan.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Notify;
@@ -33,10 +33,25 @@ impl Wake {
 pub struct Changed {
     /// Instances that a Manager wrote.
     pub instances: BTreeSet<InstanceId>,
-    /// Tables that were touched or whose settings changed.
+    /// Tables that were registered or removed, or whose settings changed.
     pub tables: BTreeSet<TableId>,
-    /// More than can be named changed.
+    /// Tables that were handed over.
+    pub touched: HashSet<TableId>,
+    /// More instances than can be named changed.
     pub is_overflown: bool,
+    /// More tables than can be named changed or were handed over.
+    pub has_more_tables: bool,
+}
+
+/// Tables that changed or were handed over since it was asked last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChangedTables {
+    /// Registered or removed ones, and those whose settings changed.
+    pub changed: BTreeSet<TableId>,
+    /// Those that were handed over.
+    pub touched: HashSet<TableId>,
+    /// There were more than could be named.
+    pub has_more: bool,
 }
 
 /// The signals of one process.
@@ -67,16 +82,30 @@ impl Wakes {
         self.dispatch.wake();
     }
 
-    /// A table was touched, or its settings changed.
+    /// A table was registered or removed, or its settings changed.
     pub fn table_changed(&self, id: TableId) {
         let mut changed = self.lock();
         if changed.tables.len() < CHANGED_MAX {
             changed.tables.insert(id);
         } else {
-            changed.is_overflown = true;
+            changed.has_more_tables = true;
         }
         drop(changed);
         self.timeline.wake();
+    }
+
+    /// A table was handed over.
+    pub fn table_touched(&self, id: TableId) {
+        let mut changed = self.lock();
+        let is_news = if changed.touched.len() < CHANGED_MAX {
+            changed.touched.insert(id)
+        } else {
+            !std::mem::replace(&mut changed.has_more_tables, true)
+        };
+        drop(changed);
+        if is_news {
+            self.timeline.wake();
+        }
     }
 
     /// Takes the changed instances away.
@@ -92,10 +121,15 @@ impl Wakes {
         self.lock().instances.insert(instance);
     }
 
-    /// Takes the changed tables away.
+    /// Takes the tables away that changed or were handed over.
     #[must_use]
-    pub fn take_tables(&self) -> BTreeSet<TableId> {
-        std::mem::take(&mut self.lock().tables)
+    pub fn take_tables(&self) -> ChangedTables {
+        let mut changed = self.lock();
+        ChangedTables {
+            changed: std::mem::take(&mut changed.tables),
+            touched: std::mem::take(&mut changed.touched),
+            has_more: std::mem::take(&mut changed.has_more_tables),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Changed> {

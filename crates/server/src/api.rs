@@ -16,15 +16,17 @@ pub mod writers;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router, middleware};
+use futures::FutureExt;
 use serde_json::Value;
-use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -176,19 +178,30 @@ pub fn router(app: App) -> Router {
     bounded
         .merge(writers::routes())
         .fallback(not_found)
-        .layer(middleware::from_fn_with_state(app.clone(), guard::source_layer))
-        .layer(CatchPanicLayer::custom(on_panic))
-        .layer(middleware::from_fn(error::problem_layer))
-        .layer(middleware::from_fn_with_state(app.clone(), metrics::request_layer))
+        .layer(middleware::from_fn_with_state(app.clone(), edge_layer))
         .with_state(app)
+}
+
+/// What is done around every request; one layer, since each costs a writer more than its work does.
+async fn edge_layer(State(app): State<App>, request: Request, next: Next) -> Response {
+    let seen = metrics::Seen::of(&request, app.clock.monotonic());
+    let response = match app.guard.check_source(request.headers(), request.uri()) {
+        Ok(()) => {
+            // A defect of one handler must not end the connection, and with it what others sent on it.
+            AssertUnwindSafe(next.run(request)).catch_unwind().await.unwrap_or_else(|panic| on_panic(&*panic))
+        }
+        Err(problem) => problem.response(),
+    };
+    let response = error::as_problem(response).await;
+    seen.note(response.status(), app.clock.monotonic());
+    response
 }
 
 async fn not_found() -> StatusCode {
     StatusCode::NOT_FOUND
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "the layer wants it so")]
-fn on_panic(panic: Box<dyn std::any::Any + Send + 'static>) -> axum::response::Response {
+fn on_panic(panic: &(dyn std::any::Any + Send)) -> Response {
     let text =
         panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     tracing::error!(panic = text.unwrap_or("unknown"), "A handler panicked.");

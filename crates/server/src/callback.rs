@@ -81,12 +81,30 @@ impl Default for CallbackScanner {
 impl CallbackScanner {
     /// Reads the next piece.
     pub fn feed(&mut self, piece: &[u8]) {
-        for &byte in piece {
-            if matches!(self.state, State::End | State::Bad) {
-                return;
-            }
-            self.step(byte);
+        let mut rest = piece;
+        while !matches!(self.state, State::End | State::Bad) {
+            rest = self.skip(rest);
+            let Some((byte, after)) = rest.split_first() else { return };
+            self.step(*byte);
+            rest = after;
         }
+    }
+
+    /// Takes the bytes at once that change no state: most of a callback are write statistics.
+    fn skip<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        let n_alike = match self.state {
+            State::Text | State::Key | State::NestedText(_) if !self.is_escaped => {
+                memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())
+            }
+            State::Nested(_) => {
+                let is_mark = |byte: &u8| matches!(byte, b'{' | b'}' | b'[' | b']' | b'"');
+                return &rest[rest.iter().position(is_mark).unwrap_or(rest.len())..];
+            }
+            _ => 0,
+        };
+        let (alike, rest) = rest.split_at(n_alike);
+        self.hold(alike);
+        rest
     }
 
     /// Tells whether nothing more can be learned.
@@ -141,21 +159,19 @@ impl CallbackScanner {
         } else if byte == b'"' {
             return self.end_of_text();
         }
-        self.hold(byte);
+        self.hold(&[byte]);
         self.state
     }
 
-    fn hold(&mut self, byte: u8) {
+    fn hold(&mut self, bytes: &[u8]) {
         let most = match self.state {
             State::Key => KEY_BYTES_MAX,
             State::Text if !self.key.is_empty() => VALUE_BYTES_MAX,
             _ => 0,
         };
-        if self.held.len() < most {
-            self.held.push(byte);
-        } else {
-            self.is_too_long = true;
-        }
+        let n_held = bytes.len().min(most.saturating_sub(self.held.len()));
+        self.held.extend_from_slice(&bytes[..n_held]);
+        self.is_too_long |= n_held < bytes.len();
     }
 
     fn end_of_text(&mut self) -> State {

@@ -33,8 +33,11 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// Refuses what a web page could have sent.
-    fn check_source(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
+    /// Refuses what a web page could have sent; for every route.
+    ///
+    /// # Errors
+    /// What the caller is answered.
+    pub fn check_source(&self, headers: &HeaderMap, uri: &Uri) -> Result<(), Problem> {
         let text = |name: &HeaderName| headers.get(name).map(|v| v.to_str().unwrap_or("?"));
         let authority = uri.authority().map(|a| a.as_str()).or_else(|| text(&HOST)).unwrap_or_default();
         if let Some(hosts) = &self.hosts
@@ -133,14 +136,6 @@ fn is_loopback_name(host: &str) -> bool {
 pub fn authority_of(url: &str) -> Option<&str> {
     let (_, rest) = url.split_once("://")?;
     rest.split(['/', '?', '#']).next().filter(|a| !a.is_empty())
-}
-
-/// Refuses what a web page could have sent; for every route.
-pub async fn source_layer(State(app): State<App>, request: Request, next: Next) -> Response {
-    match app.guard.check_source(request.headers(), request.uri()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.response(),
-    }
 }
 
 /// Asks for the token; for the API.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::CONTENT_TYPE;
-use axum::middleware::Next;
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
+use metrics::SharedString;
 use metrics_exporter_prometheus::{
     BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -177,32 +178,53 @@ fn describe() {
     }
 }
 
-/// Counts and times every request. The path and its query are not looked at, only the route.
-pub async fn request_layer(State(app): State<App>, request: Request, next: Next) -> Response {
-    let route = request.extensions().get::<MatchedPath>().map_or("none", |m| m.as_str()).to_owned();
-    let method = request.method().as_str().to_owned();
-    let started = app.clock.monotonic();
-    let response = next.run(request).await;
-    let took = app.clock.monotonic().saturating_sub(started);
-    let status = response.status().as_u16();
-    metrics::histogram!("tms_http_request_seconds", "route" => route.clone()).record(took.as_secs_f64());
-    metrics::counter!(
-        "tms_http_requests_total", "route" => route.clone(), "method" => known_method(&method), "status" => status.to_string()
-    )
-    .increment(1);
-    tracing::debug!(
-        route,
-        method,
-        status,
-        took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
-        "Answered."
-    );
-    response
+/// What is counted of a request. The path and its query are not looked at, only the route.
+#[derive(Debug)]
+pub struct Seen {
+    route: SharedString,
+    method: &'static str,
+    started: Duration,
+}
+
+impl Seen {
+    /// Notes a request that comes at `started`, on the monotonic clock.
+    #[must_use]
+    pub fn of(request: &Request, started: Duration) -> Self {
+        let route = request.extensions().get::<MatchedPath>();
+        let route = route.map_or(SharedString::const_str("none"), |m| m.as_str().to_owned().into());
+        Self { route, method: known_method(request.method()), started }
+    }
+
+    /// Counts and times it.
+    pub fn note(self, status: StatusCode, now: Duration) {
+        let took = now.saturating_sub(self.started);
+        tracing::debug!(
+            route = &*self.route,
+            method = self.method,
+            status = status.as_u16(),
+            took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            "Answered."
+        );
+        metrics::histogram!("tms_http_request_seconds", "route" => self.route.clone())
+            .record(took.as_secs_f64());
+        metrics::counter!(
+            "tms_http_requests_total", "route" => self.route, "method" => self.method, "status" => word_of(status)
+        )
+        .increment(1);
+    }
+}
+
+/// Returns the number of a status as a label.
+pub fn word_of(status: StatusCode) -> SharedString {
+    match status {
+        StatusCode::OK => SharedString::const_str("200"),
+        other => other.as_str().to_owned().into(),
+    }
 }
 
 /// A caller can make up methods; labels must not grow with them.
-fn known_method(method: &str) -> &'static str {
-    match method {
+fn known_method(method: &Method) -> &'static str {
+    match method.as_str() {
         "GET" => "GET",
         "POST" => "POST",
         "PUT" => "PUT",

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::health::Probes;
 use crate::api::job_gate::JobGate;
-use crate::api::state::App;
+use crate::api::state::{App, Seldom, Shared};
 use crate::api::tables::ADVICE_AT_ONCE_MAX;
 use crate::assembly::{self, Backends};
 use crate::config::validate::{listen_address, path_rules, root_path};
@@ -155,16 +155,16 @@ impl Server {
             node: node_row(config, address, &url, &*clock),
             leading: Arc::default(),
         };
-        let app = App {
+        let app = App::new(Shared {
             managers: Managers::new(&parts),
-            guard: Arc::new(guard(loaded, address, &url)),
+            guard: guard(loaded, address, &url),
             clock,
             metrics: metrics::install()?,
-            probes: Arc::new(Probes::default()),
-            refused: Arc::default(),
+            probes: Probes::default(),
+            refused: Seldom::default(),
             jobs: JobGate::default(),
             advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
-        };
+        });
         Ok(Self { address, listener, app, engines, node, coalescer: coalescer_task, store })
     }
 

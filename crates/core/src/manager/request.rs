@@ -125,7 +125,7 @@ impl RequestManager {
         } else {
             self.coalescer.hand_over(hand_over).await?
         };
-        self.wakes.table_changed(table);
+        self.wakes.table_touched(table);
         Ok(HandOverAnswer::Stored { table, touch: accepted.touch, n_hinted: accepted.n_hinted, warnings })
     }
 }

@@ -362,6 +362,22 @@ impl Leader {
         lock(&self.due).plan(table, self.clock.monotonic().saturating_add(wait))
     }
 
+    /// Leaves a table alone until then, whoever asks for it, and has it looked at afterwards: it cannot be read.
+    pub(crate) fn rest_table(&self, table: TableId, until: Timestamp) {
+        let wait = (until - self.clock.now()).to_std().unwrap_or_default();
+        lock(&self.due).rest(table, self.clock.monotonic().saturating_add(wait));
+    }
+
+    /// Has what is stored of a table read again before it is left alone.
+    pub(crate) fn unrest_table(&self, table: TableId) {
+        lock(&self.due).unrest(table);
+    }
+
+    /// Tells whether a table is left alone, as far as is known without reading it.
+    pub(crate) fn is_resting(&self, table: TableId) -> bool {
+        lock(&self.due).is_resting(table, self.clock.monotonic())
+    }
+
     /// Takes away the tables whose look is due, at most `limit`.
     pub(crate) fn take_due(&self, limit: usize) -> Vec<TableId> {
         lock(&self.due).take(self.clock.monotonic(), limit)

@@ -51,6 +51,10 @@ const FAILED_PAUSE: Duration = Duration::from_millis(500);
 const INTENTS_MAX: usize = 1_000;
 /// Longest sleep without a pass.
 const PASS_EVERY_MAX: Duration = Duration::from_secs(60);
+/// Shortest time from the begin of one search for tables to the next: writers hand over all the time.
+const GATHER_EVERY_MIN: Duration = Duration::from_millis(10);
+/// Longest time between two searches of the store for touched tables, which finds those of lost signals.
+const TOUCHED_EVERY_MAX: Duration = Duration::from_secs(30);
 /// Pause before what could not be read, or was changed by somebody else meanwhile, is tried again.
 const AGAIN_SOON: TimeDelta = TimeDelta::milliseconds(500);
 
@@ -75,7 +79,7 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     let mut waiting: VecDeque<TableId> = VecDeque::new();
     // Tables that wait for their look or are being looked at.
     let mut known: HashSet<TableId> = HashSet::new();
-    let mut next_scan = leader.clock.monotonic();
+    let mut search = Search::new(leader.clock.monotonic());
     let mut is_scheduled = false;
     loop {
         if !is_scheduled {
@@ -87,9 +91,10 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
             }
         }
         // While enough waits, more of it would only be read again and again.
-        if waiting.len() < LOOKS_AT_ONCE_MAX {
-            let is_scan = leader.clock.monotonic() >= next_scan;
-            match gather(&leader, is_scan, &known).await {
+        let has_room = waiting.len() < LOOKS_AT_ONCE_MAX;
+        if has_room && leader.clock.monotonic() >= search.not_before {
+            search.begin(leader.clock.monotonic());
+            match gather(&leader, &mut search, &known).await {
                 Ok(found) => {
                     for table in found {
                         if waiting.len() >= QUEUE_MAX {
@@ -97,9 +102,6 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                         } else if known.insert(table) {
                             waiting.push_back(table);
                         }
-                    }
-                    if is_scan {
-                        next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
                     }
                 }
                 Err(error) => {
@@ -122,10 +124,17 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                 table
             });
         }
-        let sleep = if is_scheduled { pause(&leader, next_scan, !waiting.is_empty()) } else { FAILED_PAUSE };
+        let has_room = waiting.len() < LOOKS_AT_ONCE_MAX;
+        let sleep = if !is_scheduled {
+            FAILED_PAUSE
+        } else if search.is_asked && has_room {
+            search.not_before.saturating_sub(leader.clock.monotonic())
+        } else {
+            pause(&leader, search.next_touched.min(search.next_scan), !waiting.is_empty())
+        };
         tokio::select! {
             () = stop.cancelled() => break,
-            () = leader.wakes.timeline.woken() => {}
+            () = leader.wakes.timeline.woken(), if !search.is_asked => search.is_asked = true,
             Some(ended) = looks.join_next(), if !looks.is_empty() => match ended {
                 Ok(table) => {
                     known.remove(&table);
@@ -139,6 +148,29 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     looks.shutdown().await;
 }
 
+/// When tables are searched for.
+#[derive(Debug)]
+struct Search {
+    /// Somebody gave a signal since the last one began.
+    is_asked: bool,
+    not_before: Duration,
+    /// When touched tables are next looked for in the store.
+    next_touched: Duration,
+    /// When everything that waits for something of its table is looked at next.
+    next_scan: Duration,
+}
+
+impl Search {
+    fn new(now: Duration) -> Self {
+        Self { is_asked: true, not_before: now, next_touched: now, next_scan: now }
+    }
+
+    fn begin(&mut self, now: Duration) {
+        self.is_asked = false;
+        self.not_before = now + GATHER_EVERY_MIN;
+    }
+}
+
 fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
     let until_scan = next_scan.saturating_sub(leader.clock.monotonic());
     let until_due = leader.until_due().unwrap_or(PASS_EVERY_MAX);
@@ -147,32 +179,42 @@ fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
     until_scan.min(until_due).min(PASS_EVERY_MAX).max(floor)
 }
 
-/// Finds the tables to look at: touched ones by level, due ones, and those that somebody asked for; without those that are
-/// `known` to wait or to be looked at, which are found again afterwards.
-async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Result<Vec<TableId>, Error> {
+/// Finds the tables to look at: touched ones by signal and by level, due ones, and those that somebody asked for; without
+/// those that are `known` to wait or to be looked at, which are found again afterwards.
+async fn gather(
+    leader: &Leader,
+    search: &mut Search,
+    known: &HashSet<TableId>,
+) -> Result<Vec<TableId>, Error> {
     // What is taken away from wakes and intents becomes due, so that an error further down loses nothing.
     let now = leader.clock.now();
-    for table in leader.wakes.take_tables() {
+    let tables = leader.wakes.take_tables();
+    for table in tables.changed {
+        leader.unrest_table(table);
         leader.plan_look(table, now);
+    }
+    for table in tables.touched {
+        if !leader.is_resting(table) {
+            leader.plan_look(table, now);
+        }
+    }
+    if tables.has_more {
+        search.next_touched = leader.clock.monotonic();
     }
     for intent in leader.store.take_intents(leader.term, INTENTS_MAX).await? {
         match intent {
             Intent::Look(table) => {
+                leader.unrest_table(table);
                 leader.plan_look(table, now);
             }
             Intent::Instance(id) => leader.wakes.instance_changed(id),
         }
     }
     let mut found: BTreeSet<TableId> = BTreeSet::new();
-    let mut after = None;
-    loop {
-        let page = leader.store.touched(after, PAGE_MAX).await?;
-        let is_last = page.len() < PAGE_MAX;
-        after = page.last().copied();
-        found.extend(page);
-        if is_last || found.len() >= QUEUE_MAX {
-            break;
-        }
+    let is_scan = leader.clock.monotonic() >= search.next_scan;
+    if is_scan || leader.clock.monotonic() >= search.next_touched {
+        touched(leader, known, &mut found).await?;
+        search.next_touched = leader.clock.monotonic() + TOUCHED_EVERY_MAX;
     }
     if is_scan {
         leader.reload_queues().await?;
@@ -181,6 +223,7 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
                 found.extend(board.in_state(word).map(|i| i.key.table).take(QUEUE_MAX));
             }
         });
+        search.next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
     }
     let now = leader.clock.now();
     for table in leader.take_due(QUEUE_MAX) {
@@ -193,11 +236,12 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
     }
     // A table in trouble keeps its back-off whatever asks for it; it comes back by its due time.
     let mut ready = Vec::with_capacity(found.len());
-    for table in found.into_iter().filter(|table| !known.contains(table)) {
+    let is_new = |table: &TableId| !known.contains(table) && !leader.is_resting(*table);
+    for table in found.into_iter().filter(is_new) {
         match leader.table(table).await {
             Ok(Some(record)) => match &record.look.trouble {
                 Some(trouble) if has_back_off(trouble, now) => {
-                    leader.plan_look(table, trouble.not_before);
+                    leader.rest_table(table, trouble.not_before);
                 }
                 _ => ready.push(table),
             },
@@ -209,6 +253,24 @@ async fn gather(leader: &Leader, is_scan: bool, known: &HashSet<TableId>) -> Res
         }
     }
     Ok(ready)
+}
+
+/// Finds touched tables in the store, as many as may wait.
+async fn touched(
+    leader: &Leader,
+    known: &HashSet<TableId>,
+    found: &mut BTreeSet<TableId>,
+) -> Result<(), Error> {
+    let mut after = None;
+    loop {
+        let page = leader.store.touched(after, PAGE_MAX).await?;
+        let is_last = page.len() < PAGE_MAX;
+        after = page.last().copied();
+        found.extend(page.into_iter().filter(|table| !known.contains(table) && !leader.is_resting(*table)));
+        if is_last || found.len() >= QUEUE_MAX {
+            return Ok(());
+        }
+    }
 }
 
 /// Plans the looks that need no trigger: silent tables past their heartbeat time-out, spread by their ids.
@@ -490,7 +552,7 @@ async fn trouble(leader: &Leader, before: &TableRecord, error: &Error) -> Result
     state.trouble = Some(LookTrouble { error: error.to_string(), n_failed, not_before, since });
     // A touch that no look covered is kept uncovered: the table is still to be looked at.
     leader.commit(record.table.id, state, Vec::new()).await?;
-    leader.look_by(record.table.id, not_before);
+    leader.rest_table(record.table.id, not_before);
     tracing::warn!(table = %record.table.id, n_failed, error = error.chain(), "A table cannot be read.");
     if n_failed >= TROUBLE_ALARM_AFTER {
         unreadable_alarm(leader, &record, since, &error.to_string());

@@ -2,10 +2,8 @@
 //! kind becomes an HTTP status.
 
 use axum::body::Body;
-use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::http::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
-use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use tms_core::{Error, ErrorKind};
@@ -162,8 +160,7 @@ pub fn problem_of(error: &Error) -> Problem {
 }
 
 /// Gives refusals of the framework (no such route, bad JSON, a body that is too long) the form of all errors.
-pub async fn problem_layer(request: Request, next: Next) -> Response {
-    let response = next.run(request).await;
+pub async fn as_problem(response: Response) -> Response {
     let status = response.status();
     let is_error = status.is_client_error() || status.is_server_error();
     let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|t| t == PROBLEM_JSON);

@@ -13,30 +13,49 @@ use crate::api::health::Probes;
 use crate::api::job_gate::JobGate;
 use crate::guard::Guard;
 
-/// What handlers get.
-#[derive(Clone)]
-pub struct App {
+/// What handlers get, shared: every layer of every request clones it.
+#[derive(Clone, Debug)]
+pub struct App(Arc<Shared>);
+
+impl App {
+    /// Shares what handlers get.
+    #[must_use]
+    pub fn new(shared: Shared) -> Self {
+        Self(Arc::new(shared))
+    }
+}
+
+impl std::ops::Deref for App {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// What the clones of an [`App`] share.
+pub struct Shared {
     /// Everything that can be asked of the domain.
     pub managers: Managers,
     /// Who may talk to the server.
-    pub guard: Arc<Guard>,
+    pub guard: Guard,
     /// Clock.
     pub clock: Arc<dyn Clock>,
     /// Metrics of this process.
     pub metrics: PrometheusHandle,
     /// Answers of slow probes, kept for a moment.
-    pub probes: Arc<Probes>,
+    pub probes: Probes,
     /// When a refused writer was logged last.
-    pub refused: Arc<Seldom>,
+    pub refused: Seldom,
     /// Room and time for requests of drivers.
     pub jobs: JobGate,
     /// Room for requests that read a table themselves.
     pub advice: Arc<Semaphore>,
 }
 
-impl std::fmt::Debug for App {
+impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("App").finish_non_exhaustive()
+        f.debug_struct("Shared").finish_non_exhaustive()
     }
 }
 

@@ -20,6 +20,7 @@ use crate::api::error::{ApiError, Problem};
 use crate::api::one_slash;
 use crate::api::state::App;
 use crate::callback::{CallbackFields, CallbackScanner};
+use crate::metrics::word_of;
 use crate::query::Parameters;
 use crate::redact;
 
@@ -230,7 +231,7 @@ fn done(app: &App, protocol: &'static str, started: Duration, answer: Result<Ans
              More of these are not logged for a minute; tms_handover_requests_total counts them."
         );
     }
-    let status = response.status().as_u16().to_string();
+    let status = word_of(response.status());
     metrics::counter!("tms_handover_requests_total", "protocol" => protocol, "status" => status).increment(1);
     metrics::histogram!("tms_handover_seconds", "protocol" => protocol).record(seconds);
     response

@@ -10,6 +10,8 @@ use crate::model::id::TableId;
 pub(super) struct Due {
     by_time: BTreeSet<(Duration, TableId)>,
     by_table: HashMap<TableId, Duration>,
+    /// Until when tables are left alone that could not be read. Each of them is due at that time at the latest.
+    resting: HashMap<TableId, Duration>,
 }
 
 impl Due {
@@ -34,12 +36,58 @@ impl Due {
         for entry in &found {
             self.by_time.remove(entry);
             self.by_table.remove(&entry.1);
+            if !self.is_resting(entry.1, now) {
+                self.resting.remove(&entry.1);
+            }
         }
         found.into_iter().map(|(_, table)| table).collect()
+    }
+
+    /// Notes that a table is to be left alone until then, whoever asks for it, and looked at afterwards.
+    pub(super) fn rest(&mut self, table: TableId, until: Duration) {
+        self.resting.insert(table, until);
+        self.plan(table, until);
+    }
+
+    /// Lets a table be looked at: what was known of it may be old.
+    pub(super) fn unrest(&mut self, table: TableId) {
+        self.resting.remove(&table);
+    }
+
+    /// Tells whether a table is still left alone.
+    pub(super) fn is_resting(&self, table: TableId, now: Duration) -> bool {
+        self.resting.get(&table).is_some_and(|until| *until > now)
     }
 
     /// Returns when the next one is due.
     pub(super) fn first(&self) -> Option<Duration> {
         self.by_time.first().map(|(at, _)| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_rests_until_its_time_and_is_due_then() {
+        let (table, other) = (TableId::from_bytes([1; 16]), TableId::from_bytes([2; 16]));
+        let at = Duration::from_secs;
+        let mut due = Due::default();
+        due.rest(table, at(10));
+        assert!(due.is_resting(table, at(9)) && !due.is_resting(other, at(9)));
+        assert!(due.take(at(9), 9).is_empty());
+        assert!(!due.is_resting(table, at(10)));
+        assert_eq!(due.take(at(10), 9), [table]);
+        assert!(due.resting.is_empty(), "nothing is kept of a table that is looked at");
+    }
+
+    #[test]
+    fn a_table_that_changed_rests_no_more() {
+        let table = TableId::from_bytes([1; 16]);
+        let mut due = Due::default();
+        due.rest(table, Duration::from_secs(10));
+        due.unrest(table);
+        assert!(!due.is_resting(table, Duration::ZERO));
     }
 }

@@ -54,6 +54,14 @@ impl SettingsStore for KvStore {
 
     async fn take_intents(&self, term: Term, limit: usize) -> Result<Vec<Intent>, Error> {
         let limit = limit.min(BATCH_MAX);
+        // Mostly there is none, and then nobody need wait for the writer whose turn it is.
+        let is_any = self.view("take intents", move |view| {
+            view.fence(term)?;
+            Ok(!view.scan(Keyspace::Settings, &KeyRange::prefix(&[keys::INTENT]), 1)?.is_empty())
+        });
+        if !is_any.await? {
+            return Ok(Vec::new());
+        }
         self.transact("take intents", move |tx| {
             tx.fence(term)?;
             let rows = tx.stored.scan(Keyspace::Settings, &KeyRange::prefix(&[keys::INTENT]), limit)?;

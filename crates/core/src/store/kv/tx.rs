@@ -67,6 +67,19 @@ impl<'a> View<'a> {
     ) -> Result<Vec<Pair>, Error> {
         self.snapshot.scan(keyspace, range, limit, true).map_err(|e| of_kv(e, self.operation))
     }
+
+    /// Refuses a term that is not the newest one begun, as far as this view sees.
+    pub(super) fn fence(&self, term: Term) -> Result<(), Error> {
+        check_term(self.read(Keyspace::Meta, keys::meta::TERM)?, term, self.operation)
+    }
+}
+
+fn check_term(newest: Option<TermRow>, term: Term, operation: &'static str) -> Result<(), Error> {
+    if newest.as_ref().is_some_and(|row| row.term == term) {
+        return Ok(());
+    }
+    let newest = newest.map_or_else(|| "none".to_owned(), |row| row.term.to_string());
+    Err(Error::new(ErrorKind::Fenced, operation).with("term", term).with("newest", newest))
 }
 
 type Place = (Keyspace, Vec<u8>);
@@ -145,11 +158,7 @@ impl<'a> Tx<'a> {
     /// Refuses a term that is not the newest one begun. One that never began is no leadership either.
     pub(super) fn fence(&mut self, term: Term) -> Result<(), Error> {
         let newest: Option<TermRow> = self.read(Keyspace::Meta, keys::meta::TERM)?;
-        if newest.as_ref().is_some_and(|row| row.term == term) {
-            return Ok(());
-        }
-        let newest = newest.map_or_else(|| "none".to_owned(), |row| row.term.to_string());
-        Err(self.error(ErrorKind::Fenced).with("term", term).with("newest", newest))
+        check_term(newest, term, self.stored.operation)
     }
 
     /// Returns a number of [`Keyspace::Meta`]; 0 when it was never stored.

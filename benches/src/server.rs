@@ -13,6 +13,7 @@ use crate::machine::{Guarded, now, wait_for};
 use crate::stores::Kind;
 
 const START_MAX: Duration = Duration::from_secs(120);
+const STOP_MAX: Duration = Duration::from_secs(60);
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 const ANSWER_BYTES_MAX: u64 = 4 << 20;
 /// How often a starting server is asked; bounds the error of the time to its readiness.
@@ -46,7 +47,7 @@ impl Server {
             "there is no server at {}; call this by `cargo xtask bench`",
             program.display()
         );
-        let address = free_address()?;
+        let address = address_in(folder)?;
         let mut text = String::new();
         write!(
             text,
@@ -100,6 +101,18 @@ impl Server {
         Ok(Self { child, address, ready_after: (now() - started).as_secs_f64() })
     }
 
+    /// Asks it to stop, and waits until it has.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn stop(mut self) -> Result<()> {
+        let pid = self.pid().to_string();
+        let asked = Command::new("kill").args(["-TERM", &pid]).status().context("cannot run kill")?;
+        ensure!(asked.success(), "cannot stop the server {pid}");
+        let child = &mut self.child.0;
+        wait_for("the server stops", STOP_MAX, ASK_EVERY, || matches!(child.try_wait(), Ok(Some(_))))
+    }
+
     /// Returns its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.0.id()
@@ -115,6 +128,17 @@ impl Server {
         let values = of_metric.filter(|rest| rest.starts_with(['{', ' ']));
         Ok(values.filter_map(|rest| rest.rsplit(' ').next()?.parse::<f64>().ok()).sum())
     }
+}
+
+/// A server that is started again keeps its address: jobs of its former life speak to it.
+fn address_in(folder: &Path) -> Result<SocketAddr> {
+    let file = folder.join("address");
+    if let Ok(text) = std::fs::read_to_string(&file) {
+        return text.parse().with_context(|| format!("{} holds no address", file.display()));
+    }
+    let address = free_address()?;
+    std::fs::write(&file, address.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    Ok(address)
 }
 
 fn free_address() -> Result<SocketAddr> {

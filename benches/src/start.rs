@@ -16,13 +16,15 @@ use crate::stores::Kind;
 
 const RUNS: usize = 3;
 /// Tables that lie on disk with their plans: those of the oldest instances, which are the first to be chosen.
-const REAL_TABLES: u64 = 200;
+const REAL_TABLES: u64 = 2_000;
 /// Longest wait for a submission.
 const SUBMIT_MAX: Duration = Duration::from_secs(120);
 /// Longest wait until the live set is read.
 const LOAD_MAX: Duration = Duration::from_secs(300);
 /// Time after which memory is read: what a start needs for a moment is gone, what stays is not.
 const SETTLE: Duration = Duration::from_secs(5);
+/// How often the engine's folder is looked at while nothing is timed.
+const JOB_STEP: Duration = Duration::from_millis(20);
 /// Time for jobs of the last run to end.
 const JOBS_END: Duration = Duration::from_secs(2);
 const ENGINE: &str = "run_time = \"200ms\"\nstart_delay = \"20ms\"\n";
@@ -167,20 +169,35 @@ fn large(arguments: &Arguments, report: &mut Report) -> Result<()> {
         wait_for("the first submission", SUBMIT_MAX, step, || n_jobs(folder.path()) > before)?;
         submitted.push((now() - started).as_secs_f64());
         ready.push(server.ready_after);
-        wait_until_loaded(&server, arguments.live)?;
-        loaded.push((now() - started).as_secs_f64());
-        memory.push(memory_mib(server.pid(), "VmRSS")?);
         println!(
             "  run {number}: ready {:.3} s, submitted {:.3} s",
             ready[number - 1],
             submitted[number - 1]
         );
+        if number == 1 {
+            wait_until_loaded(&server, arguments.live)?;
+            loaded.push((now() - started).as_secs_f64());
+            memory.push(memory_mib(server.pid(), "VmRSS")?);
+        }
+        server.stop()?;
+        pause(JOBS_END);
+    }
+    let mut killed = Vec::new();
+    for _ in 0..RUNS {
+        let server = start(arguments, folder.path())?;
+        killed.push(server.ready_after);
+        // It has written, and is killed.
+        let before = n_jobs(folder.path());
+        wait_for("a submission", SUBMIT_MAX, JOB_STEP, || n_jobs(folder.path()) > before)?;
         drop(server);
         pause(JOBS_END);
     }
+    // The first of them followed a clean stop.
+    let killed = &killed[1..];
     let name = |what: &str| format!("{} live: {what}", arguments.live);
     let ready = report.figure(name("API ready"), "s", &ready);
     let submitted = report.figure(name("first submission"), "s", &submitted);
+    report.figure(name("API ready after a kill"), "s", killed);
     report.figure(name("whole live set read"), "s", &loaded);
     report.figure(name("memory"), "MiB", &memory);
     report.bar("API ready", "s", ready, Side::Most, 0.5);

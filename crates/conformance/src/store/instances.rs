@@ -278,7 +278,7 @@ pub async fn removing_with_a_live_attempt_is_refused(h: &impl StoreHarness) {
     assert_eq!(refused(removed), ErrorKind::Conflict);
     assert!(!store.has_tombstone(&active.key).await.unwrap());
     assert_eq!(store.get_instance(active.id).await.unwrap(), Some(active.clone()));
-    active.attempt = Some(attempt(active.id, 1, AttemptState::Over));
+    active.attempt = Some(Box::new(attempt(active.id, 1, AttemptState::Over)));
     let over = apply(&*store, change(active)).await;
     store.remove_instance(over.id, over.version, false).await.unwrap();
     assert!(all_live(&*store, 10).await.is_empty());
@@ -322,7 +322,7 @@ pub async fn second_live_attempt_is_refused(h: &impl StoreHarness) {
     let first = make_active(&*store, first).await;
     make_active(&*store, elsewhere).await;
     let active = |mut instance: Instance| {
-        instance.attempt = Some(attempt(instance.id, 1, AttemptState::Intended));
+        instance.attempt = Some(Box::new(attempt(instance.id, 1, AttemptState::Intended)));
         instance.state = InstanceState::Active;
         change(instance)
     };
@@ -330,7 +330,7 @@ pub async fn second_live_attempt_is_refused(h: &impl StoreHarness) {
     assert_eq!(refusal, ErrorKind::Conflict);
     // What has the slot goes on changing, and gives it away with its end.
     let mut first = apply(&*store, change(first)).await;
-    first.attempt = Some(attempt(first.id, 1, AttemptState::Over));
+    first.attempt = Some(Box::new(attempt(first.id, 1, AttemptState::Over)));
     end(&*store, first, InstanceState::Failed, 9).await;
     store.write(None, vec![active(second)]).await.unwrap();
 }
@@ -347,7 +347,7 @@ pub async fn two_live_attempts_in_one_batch_are_refused(h: &impl StoreHarness) {
 }
 
 fn activated(mut instance: Instance) -> Instance {
-    instance.attempt = Some(attempt(instance.id, 1, AttemptState::Intended));
+    instance.attempt = Some(Box::new(attempt(instance.id, 1, AttemptState::Intended)));
     instance.state = InstanceState::Active;
     instance
 }

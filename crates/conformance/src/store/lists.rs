@@ -163,9 +163,9 @@ pub async fn attempt_that_is_over_is_on_no_page(h: &impl StoreHarness) {
     let mut ends = make_active(&*store, ends).await;
     let mut waits = make_active(&*store, waits).await;
     assert_eq!(all_live_attempts(&*store, 10).await.len(), 2);
-    ends.attempt = Some(attempt(ends.id, 1, AttemptState::Over));
+    ends.attempt = Some(Box::new(attempt(ends.id, 1, AttemptState::Over)));
     end(&*store, ends, InstanceState::Succeeded, 9).await;
-    waits.attempt = Some(attempt(waits.id, 1, AttemptState::Over));
+    waits.attempt = Some(Box::new(attempt(waits.id, 1, AttemptState::Over)));
     waits.state = InstanceState::Pending { reason: WaitReason::Ready, not_before: None };
     apply(&*store, change(waits)).await;
     assert_eq!(all_live_attempts(&*store, 10).await, []);

@@ -174,7 +174,7 @@ pub async fn put_ended(store: &dyn Store, key: InstanceKey, secs: i64) -> Instan
 
 /// Gives an instance a live attempt.
 pub async fn make_active(store: &dyn Store, mut instance: Instance) -> Instance {
-    instance.attempt = Some(attempt(instance.id, 1, AttemptState::Accepted));
+    instance.attempt = Some(Box::new(attempt(instance.id, 1, AttemptState::Accepted)));
     instance.state = InstanceState::Active;
     apply(store, change(instance)).await
 }

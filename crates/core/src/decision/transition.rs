@@ -354,7 +354,7 @@ fn intend(after: &mut Instance, before: &Instance, attempt: Attempt) -> Result<(
     }
     after.n_attempts = attempt.number;
     after.n_passed_over = 0;
-    after.attempt = Some(attempt);
+    after.attempt = Some(Box::new(attempt));
     after.state = InstanceState::Active;
     Ok(())
 }
@@ -416,7 +416,7 @@ fn conclude(
     if after.state.is_ended() {
         after.ended_at = Some(at);
     }
-    after.attempt = Some(attempt.clone());
+    after.attempt = Some(Box::new(attempt.clone()));
     Ok(attempt)
 }
 

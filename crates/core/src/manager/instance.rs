@@ -378,7 +378,7 @@ impl InstanceManager {
                 .hint("`tms instance show` lists the attempts")
         };
         let found = match instance.attempt.filter(|a| a.number == wanted) {
-            Some(attempt) => attempt,
+            Some(attempt) => *attempt,
             None => {
                 let past = self.store.past_attempts(id).await?;
                 past.into_iter().find(|a| a.number == wanted).ok_or_else(missing)?

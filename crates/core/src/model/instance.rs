@@ -299,7 +299,7 @@ pub struct Instance {
     /// What the plan tells of its size.
     pub plan: PlanSize,
     /// The attempt that is live, or the last one while the instance lives.
-    pub attempt: Option<Attempt>,
+    pub attempt: Option<Box<Attempt>>,
     /// Attempts so far.
     pub n_attempts: u32,
     /// Attempts before it was last reopened: a person wanted it tried again, or its plan came back.
@@ -366,7 +366,7 @@ impl Instance {
     /// Returns the live attempt.
     #[must_use]
     pub fn live_attempt(&self) -> Option<&Attempt> {
-        self.attempt.as_ref().filter(|a| a.state.is_live())
+        self.attempt.as_deref().filter(|a| a.state.is_live())
     }
 
     /// Returns the attempts in a row that did not complete the plan, whether they count against the limit or not.

@@ -34,7 +34,7 @@ pub(super) fn start(mut instance: Instance, engine: &EngineName) -> Instance {
     instance.n_attempts += 1;
     instance.n_passed_over = 0;
     instance.state = InstanceState::Active;
-    instance.attempt = Some(Attempt {
+    instance.attempt = Some(Box::new(Attempt {
         number: instance.n_attempts,
         tag: Tag::of(&Incarnation("00000000".to_owned()), instance.id, instance.n_attempts),
         engine: engine.clone(),
@@ -65,7 +65,7 @@ pub(super) fn start(mut instance: Instance, engine: &EngineName) -> Instance {
         end: None,
         n_kills: 0,
         is_restored: false,
-    });
+    }));
     instance
 }
 

@@ -389,7 +389,7 @@ fn what_an_attempt_of_ours_may_have_completed_is_not_counted() {
 fn a_live_attempt_whose_plan_does_not_stand_is_to_be_judged() {
     let mut world = world();
     let one = world.has(Action::Compaction, T1, InstanceState::Active);
-    one.attempt = Some(holding(one, true));
+    one.attempt = Some(Box::new(holding(one, true)));
     let id = one.id;
     let found = world.look();
     assert_eq!((found.contradicted, found.changes.len()), (vec![id], 0), "the monitor judges attempts");
@@ -501,11 +501,11 @@ fn a_clean_of_ours_takes_the_instant_that_appears_while_it_runs() {
     let mut world = cleaning();
     let key = InstanceKey { table: world.record.table.id, action: Action::Clean, instant: None };
     let mut clean = Instance::new(key, InstanceState::Active, Trigger::Policy, at(0));
-    clean.attempt = Some(holding(&clean, false));
+    clean.attempt = Some(Box::new(holding(&clean, false)));
     world.live = vec![clean];
     world.plan(Action::Clean, T1);
     assert!(world.look().changes.is_empty(), "it was not told to make its call: the plan is somebody else's");
-    world.live[0].attempt = Some(holding(&world.live[0], true));
+    world.live[0].attempt = Some(Box::new(holding(&world.live[0], true)));
     assert_eq!(changes(&world.look()), [&Change::TakeInstant(T1.parse().unwrap())]);
     // An instant that a row has already would make every look of the table fail.
     world.ended(Action::Clean, T1, InstanceState::Obsolete);

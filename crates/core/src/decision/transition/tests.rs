@@ -88,7 +88,7 @@ fn active(state: AttemptState) -> Instance {
         _ => Holder::None,
     };
     active.n_attempts = 1;
-    active.attempt = Some(live);
+    active.attempt = Some(Box::new(live));
     active
 }
 

@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// Tells whether the driver of an attempt spoke within `silence`, on the monotonic clock of this term.
 pub(crate) fn heard_recently(leader: &Leader, instance: &Instance, silence: Duration) -> bool {
     let now = leader.clock.monotonic();
-    let mark: Option<Timestamp> = instance.attempt.as_ref().and_then(|a| a.heard_at);
+    let mark: Option<Timestamp> = instance.attempt.as_deref().and_then(|a| a.heard_at);
     leader.watch(instance.id, |watch| match (mark, watch.heard) {
         (None, _) => now.saturating_sub(watch.since) < silence,
         (Some(at), Some((since, known))) if known == at => now.saturating_sub(since) < silence,
@@ -42,7 +42,7 @@ pub(crate) fn heard_recently(leader: &Leader, instance: &Instance, silence: Dura
 /// Returns for how long this term has watched an attempt: from its driver's leave, or from its call before that.
 pub(super) fn watched_for(leader: &Leader, instance: &Instance) -> Duration {
     let now = leader.clock.monotonic();
-    let has_leave = instance.attempt.as_ref().is_some_and(|a| a.leave_at.is_some());
+    let has_leave = instance.attempt.as_deref().is_some_and(|a| a.leave_at.is_some());
     leader.watch(instance.id, |watch| {
         let since = if has_leave { *watch.leave_since.get_or_insert(now) } else { watch.since };
         now.saturating_sub(since)
@@ -185,7 +185,7 @@ fn context_of(
     knows_holder: bool,
 ) -> Context {
     let now = leader.clock.monotonic();
-    let attempt = instance.attempt.as_ref();
+    let attempt = instance.attempt.as_deref();
     let longest = can.run_timeout.saturating_add(can.heartbeat_silence);
     // Counted while this term watches it: a wall clock that is set must end no healthy job, and the job has the same limit.
     let is_overdue = watched_for(leader, instance) > longest;
@@ -286,7 +286,7 @@ async fn look_at(
                 instance = after;
             }
         } else {
-            return Ok((clean_says(&sight, attempt.as_ref()), instance));
+            return Ok((clean_says(&sight, attempt.as_deref()), instance));
         }
     }
     let Some(instant) = instance.key.instant.clone() else { return Ok((TimelineSays::NotLooked, instance)) };

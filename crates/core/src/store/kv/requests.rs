@@ -25,7 +25,7 @@ impl RequestStore for KvStore {
             batch.iter().map(|one| self.covered.n_reads(TableId::of(&one.base_path))).collect();
         let batch: Arc<[HandOver]> = batch.into();
         let stored = Arc::clone(&batch);
-        let accepted = self.transact("store hand-overs", move |tx| accept_all(tx, &batch)).await?;
+        let accepted = self.transact_first("store hand-overs", move |tx| accept_all(tx, &batch)).await?;
         for ((one, n_reads), accepted) in stored.iter().zip(read_before).zip(&accepted) {
             self.covered.stored(one, n_reads, accepted);
         }

@@ -22,6 +22,9 @@ pub struct KvStore {
     /// Held from the first read to the commit, so that the writers of this process do not run into each
     /// other. The preconditions of a batch are what keeps the data right; this only saves repeats.
     writer: Arc<tokio::sync::Mutex<()>>,
+    /// Taken before `writer` by all but hand-overs. So at most one of the others stands in that line, and a hand-over, on
+    /// which a writer's commit waits, waits for two transactions at most and not for those of all looks.
+    others: Arc<tokio::sync::Mutex<()>>,
     incarnation: Incarnation,
     pub(super) covered: Arc<Covered>,
     /// One copy at a time: each keeps the backend from freeing what was replaced since it began.
@@ -40,7 +43,8 @@ impl KvStore {
         };
         Ok(Self {
             kv,
-            writer: Arc::new(tokio::sync::Mutex::new(())),
+            writer: Arc::default(),
+            others: Arc::default(),
             incarnation,
             covered: Arc::new(Covered::new()),
             copying: Arc::new(tokio::sync::Semaphore::new(1)),
@@ -75,6 +79,16 @@ impl KvStore {
 
     /// Runs one transaction; again, from new reads, when a precondition did not hold.
     pub(super) async fn transact<T, F>(&self, operation: &'static str, body: F) -> Result<T, Error>
+    where
+        T: Send + 'static,
+        F: Fn(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,
+    {
+        let _others = self.others.lock().await;
+        self.transact_first(operation, body).await
+    }
+
+    /// As [`Self::transact`], before all others that wait.
+    pub(super) async fn transact_first<T, F>(&self, operation: &'static str, body: F) -> Result<T, Error>
     where
         T: Send + 'static,
         F: Fn(&mut Tx<'_>) -> Result<T, Error> + Send + 'static,

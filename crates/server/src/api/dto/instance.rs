@@ -330,7 +330,7 @@ impl From<InstanceView> for InstanceDto {
                 bytes: instance.plan.bytes.map(int64),
                 partitions: instance.plan.partitions.map(int64),
             },
-            attempt: instance.attempt.map(AttemptDto::from),
+            attempt: instance.attempt.map(|attempt| AttemptDto::from(*attempt)),
             n_attempts: int32(instance.n_attempts),
             n_failed: int32(instance.n_failed),
             last_error: instance.last_error.as_deref().map(shown),

@@ -13,6 +13,7 @@ use anyhow::{Context, Result};
 use tms_core::model::event::{Actor, Event};
 use tms_core::model::id::NodeName;
 use tms_core::model::instance::InstanceState;
+use tms_core::service::housekeeping::PRUNE_BATCH_MAX;
 use tms_core::store::{Expect, InstanceFilter, InstanceWrite, PruneRule, Store};
 
 use crate::fill;
@@ -29,9 +30,6 @@ const COUNTED_PASSES: u32 = 50;
 const ENDED_FEW: u64 = 10_000;
 /// Questions of each kind to a store.
 const QUESTIONS: u64 = 200;
-/// Instances of one pruning batch, as of the server.
-const PRUNE_BATCH: usize = 500;
-
 /// Time, instructions and rows of decisions, from 1,000 to 1,000,000 tables.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -189,7 +187,7 @@ async fn stored(arguments: &Arguments, report: &mut Report) -> Result<()> {
             report.figure(name("transition of 10 in one batch"), "ms", &change),
             report.figure(name("first page of 100"), "ms", &page),
             report.figure(name("page of one table"), "ms", &of_table),
-            report.figure(name("prune 500"), "ms", &prune),
+            report.figure(name("prune a batch"), "ms", &prune),
         ]);
     }
     for (at, what) in ["transition", "page", "page of one table", "prune"].into_iter().enumerate() {
@@ -257,11 +255,11 @@ async fn prunes(filled: &Filled) -> Result<f64> {
     let before = fill::day_zero() + chrono::TimeDelta::days(365);
     let mut times = Vec::new();
     for _ in 0..5 {
-        let rule = PruneRule { before, keep_count: u64::MAX, batch_max: PRUNE_BATCH };
+        let rule = PruneRule { before, keep_count: u64::MAX, batch_max: PRUNE_BATCH_MAX };
         let started = now();
         let n = filled.store.prune(term, rule).await.context("cannot prune")?;
         times.push((now() - started).as_secs_f64() * 1e3);
-        anyhow::ensure!(n == PRUNE_BATCH, "only {n} instances were pruned");
+        anyhow::ensure!(n == PRUNE_BATCH_MAX, "only {n} instances were pruned");
     }
     // A pause that lets a store's own work in the background end before the next run.
     tokio::time::sleep(Duration::from_millis(200)).await;

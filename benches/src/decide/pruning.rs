@@ -1,5 +1,5 @@
-//! What writers notice while history is pruned: hand-overs in the open loop, without and beside one batch of pruning
-//! after the other. The server does so for a moment every half minute; here it never rests.
+//! What writers notice while history is pruned: hand-overs in the open loop, without and beside pruning in the
+//! server's batches and pauses. The server does so for some seconds every half minute; here it never ends.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use tms_core::model::id::NodeName;
 use tms_core::model::request::{HandOver, Trigger};
+use tms_core::service::housekeeping::{PRUNE_BATCH_MAX, PRUNE_PAUSE};
 use tms_core::store::coalescer::{Coalescer, CoalescerLimits};
 use tms_core::store::{PruneRule, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::PRUNE_BATCH;
 use crate::fill;
 use crate::raw::Raw;
 use crate::report::{Report, Side, median, quantile};
@@ -24,8 +24,6 @@ const RATE: f64 = 500.0;
 const TIME: Duration = Duration::from_secs(4);
 /// Tables of the hand-overs; each turn has another spelling, so that every one is written.
 const TABLES: u64 = 500;
-/// Pause between two batches: a million ended instances must last for all runs.
-const PAUSE: Duration = Duration::from_millis(10);
 const SYNCS: usize = 300;
 
 /// Measures it on a store with ended instances.
@@ -57,7 +55,7 @@ pub(crate) async fn beside(store: &Arc<dyn Store>, folder: &Path, report: &mut R
     Ok(())
 }
 
-/// Prunes almost without pause for the time of a load; returns the instances per second.
+/// Prunes as the server does for the time of a load; returns the instances per second.
 async fn prune(store: &Arc<dyn Store>) -> Result<f64> {
     let node: NodeName = "bench".parse().context("a bad name")?;
     let term = store.begin_term(0, &node).await.context("cannot begin a term")?;
@@ -65,11 +63,11 @@ async fn prune(store: &Arc<dyn Store>) -> Result<f64> {
     let deadline = tokio::time::Instant::now() + TIME;
     let mut n_pruned = 0;
     while tokio::time::Instant::now() < deadline {
-        let rule = PruneRule { before, keep_count: u64::MAX, batch_max: PRUNE_BATCH };
+        let rule = PruneRule { before, keep_count: u64::MAX, batch_max: PRUNE_BATCH_MAX };
         let n = store.prune(term, rule).await.context("cannot prune")?;
         ensure!(n > 0, "the history is empty before the time is over: give more --ended");
         n_pruned += n;
-        tokio::time::sleep(PAUSE).await;
+        tokio::time::sleep(PRUNE_PAUSE).await;
     }
     Ok(n_pruned as f64 / TIME.as_secs_f64())
 }

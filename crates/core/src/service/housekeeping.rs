@@ -19,9 +19,12 @@ use crate::store::PruneRule;
 
 /// Pace of a pass.
 const PASS_EVERY: Duration = Duration::from_secs(30);
-/// Instances that one pruning batch removes, and batches of one pass.
-const PRUNE_BATCH_MAX: usize = 500;
-const PRUNE_BATCHES_MAX: usize = 20;
+/// Instances that one pruning batch removes: a dozen scattered rows each, and hand-overs wait for a batch that is on its way.
+pub const PRUNE_BATCH_MAX: usize = 20;
+/// Rest after a batch, for the other writers.
+pub const PRUNE_PAUSE: Duration = Duration::from_millis(10);
+/// Batches of one pass; so many that 28 million instances can end in a day.
+const PRUNE_BATCHES_MAX: usize = 500;
 /// Age at which an unserved plan is an alarm.
 const UNSERVED_ALARM_AFTER: TimeDelta = TimeDelta::hours(6);
 /// Age at which a table's lock file is an alarm.
@@ -72,6 +75,7 @@ async fn prune(leader: &Leader) -> Result<(), Error> {
         if n_pruned < PRUNE_BATCH_MAX {
             break;
         }
+        tokio::time::sleep(PRUNE_PAUSE).await;
     }
     Ok(())
 }

@@ -14,8 +14,8 @@ use crate::model::instance::InstanceKey;
 use crate::model::table::{LookState, UNSERVED_MAX};
 use crate::store::{BATCH_MAX, PruneRule};
 
-/// Index rows that one step reads.
-const STEP_ROWS: usize = 512;
+/// Index rows that one step reads at most.
+const STEP_ROWS_MAX: usize = 512;
 
 /// Removes what the rule says and returns how many instances that were.
 pub(super) fn prune(tx: &mut Tx<'_>, rule: &PruneRule) -> Result<usize, Error> {
@@ -27,7 +27,7 @@ pub(super) fn prune(tx: &mut Tx<'_>, rule: &PruneRule) -> Result<usize, Error> {
     let mut range = KeyRange::prefix(&[keys::BY_END]);
     let (mut n_removed, mut n_visited) = (0, 0);
     while n_visited < PRUNE_VISITS_MAX && n_removed < batch_max {
-        let rows = tx.stored.scan(Keyspace::Index, &range, STEP_ROWS)?;
+        let rows = tx.stored.scan(Keyspace::Index, &range, STEP_ROWS_MAX.min(batch_max + 1))?;
         let Some((last, _)) = rows.last() else { break };
         range = range.after(last);
         n_visited += rows.len();

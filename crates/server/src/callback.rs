@@ -201,6 +201,10 @@ impl CallbackScanner {
         if self.is_too_long {
             return None;
         }
+        let is_plain = self.held.iter().all(|byte| *byte >= b' ' && *byte != b'\\');
+        if is_plain {
+            return std::str::from_utf8(&self.held).ok().map(str::to_owned);
+        }
         let mut quoted = Vec::with_capacity(self.held.len() + 2);
         quoted.push(b'"');
         quoted.extend_from_slice(&self.held);

@@ -100,10 +100,11 @@ async fn pass(
     }
     let live: Vec<Instance> = leader.board(|board| board.with_live_attempt().cloned().collect());
     leader.tidy_watches(&live);
+    let n_live = live.len();
     let mut by_engine: BTreeMap<EngineName, Vec<Instance>> = BTreeMap::new();
-    for instance in live.iter().filter(|i| i.takes_slot()) {
-        if let Some(attempt) = &instance.attempt {
-            by_engine.entry(attempt.engine.clone()).or_default().push(instance.clone());
+    for instance in live {
+        if let Some(attempt) = instance.live_attempt() {
+            by_engine.entry(attempt.engine.clone()).or_default().push(instance);
         }
     }
     for (name, instances) in by_engine {
@@ -140,7 +141,7 @@ async fn pass(
         }
     }
     orphans::watch(leader).await;
-    Ok(live.len())
+    Ok(n_live)
 }
 
 /// Tells people when an engine does not answer, and when it does again.

@@ -1,6 +1,7 @@
 //! Looks at touched, silent and due tables, and turns pending plans into instances. Only it makes live instances of plans.
 
 mod recheck;
+mod search;
 mod standing;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -12,6 +13,7 @@ use chrono::TimeDelta;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use self::search::{Search, gather};
 use crate::alert::{Alert, AlertKind};
 use crate::clock::Timestamp;
 use crate::decision::reconcile::{Reconciled, Seen, reconcile};
@@ -29,7 +31,7 @@ use crate::service::leader::{Age, Leader};
 use crate::service::monitor::conclude;
 use crate::service::turn::Turn;
 use crate::service::{Held, LeaderService, Loop};
-use crate::store::{Intent, PAGE_MAX};
+use crate::store::PAGE_MAX;
 use crate::timeline::Sight;
 
 /// Looks at once; bounds the load on storage.
@@ -47,14 +49,8 @@ const PARTLY_AGAIN: TimeDelta = TimeDelta::seconds(60);
 const TROUBLE_ALARM_AFTER: u32 = 3;
 /// Pause after a pass that the store failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(500);
-/// Most intents that one pass takes.
-const INTENTS_MAX: usize = 1_000;
 /// Longest sleep without a pass.
 const PASS_EVERY_MAX: Duration = Duration::from_secs(60);
-/// Shortest time from the begin of one search for tables to the next: writers hand over all the time.
-const GATHER_EVERY_MIN: Duration = Duration::from_millis(10);
-/// Longest time between two searches of the store for touched tables, which finds those of lost signals.
-const TOUCHED_EVERY_MAX: Duration = Duration::from_secs(30);
 /// Pause before what could not be read, or was changed by somebody else meanwhile, is tried again.
 const AGAIN_SOON: TimeDelta = TimeDelta::milliseconds(500);
 
@@ -148,129 +144,12 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
     looks.shutdown().await;
 }
 
-/// When tables are searched for.
-#[derive(Debug)]
-struct Search {
-    /// Somebody gave a signal since the last one began.
-    is_asked: bool,
-    not_before: Duration,
-    /// When touched tables are next looked for in the store.
-    next_touched: Duration,
-    /// When everything that waits for something of its table is looked at next.
-    next_scan: Duration,
-}
-
-impl Search {
-    fn new(now: Duration) -> Self {
-        Self { is_asked: true, not_before: now, next_touched: now, next_scan: now }
-    }
-
-    fn begin(&mut self, now: Duration) {
-        self.is_asked = false;
-        self.not_before = now + GATHER_EVERY_MIN;
-    }
-}
-
 fn pause(leader: &Leader, next_scan: Duration, is_busy: bool) -> Duration {
     let until_scan = next_scan.saturating_sub(leader.clock.monotonic());
     let until_due = leader.until_due().unwrap_or(PASS_EVERY_MAX);
     // With all look slots taken the end of a look comes first; a due table must not make the loop spin.
     let floor = if is_busy { Duration::from_millis(100) } else { Duration::from_millis(5) };
     until_scan.min(until_due).min(PASS_EVERY_MAX).max(floor)
-}
-
-/// Finds the tables to look at: touched ones by signal and by level, due ones, and those that somebody asked for; without
-/// those that are `known` to wait or to be looked at, which are found again afterwards.
-async fn gather(
-    leader: &Leader,
-    search: &mut Search,
-    known: &HashSet<TableId>,
-) -> Result<Vec<TableId>, Error> {
-    // What is taken away from wakes and intents becomes due, so that an error further down loses nothing.
-    let now = leader.clock.now();
-    let tables = leader.wakes.take_tables();
-    for table in tables.changed {
-        leader.unrest_table(table);
-        leader.plan_look(table, now);
-    }
-    for table in tables.touched {
-        if !leader.is_resting(table) {
-            leader.plan_look(table, now);
-        }
-    }
-    if tables.has_more {
-        search.next_touched = leader.clock.monotonic();
-    }
-    for intent in leader.store.take_intents(leader.term, INTENTS_MAX).await? {
-        match intent {
-            Intent::Look(table) => {
-                leader.unrest_table(table);
-                leader.plan_look(table, now);
-            }
-            Intent::Instance(id) => leader.wakes.instance_changed(id),
-        }
-    }
-    let mut found: BTreeSet<TableId> = BTreeSet::new();
-    let is_scan = leader.clock.monotonic() >= search.next_scan;
-    if is_scan || leader.clock.monotonic() >= search.next_touched {
-        touched(leader, known, &mut found).await?;
-        search.next_touched = leader.clock.monotonic() + TOUCHED_EVERY_MAX;
-    }
-    if is_scan {
-        leader.reload_queues().await?;
-        leader.board(|board| {
-            for word in ["hinted", "parked", "waiting_foreign"] {
-                found.extend(board.in_state(word).map(|i| i.key.table).take(QUEUE_MAX));
-            }
-        });
-        search.next_scan = leader.clock.monotonic() + leader.policies.look.scan_every;
-    }
-    let now = leader.clock.now();
-    for table in leader.take_due(QUEUE_MAX) {
-        if known.contains(&table) {
-            // Asked for during its look: another one afterwards.
-            leader.plan_look(table, now + TimeDelta::milliseconds(200));
-        } else {
-            found.insert(table);
-        }
-    }
-    // A table in trouble keeps its back-off whatever asks for it; it comes back by its due time.
-    let mut ready = Vec::with_capacity(found.len());
-    let is_new = |table: &TableId| !known.contains(table) && !leader.is_resting(*table);
-    for table in found.into_iter().filter(is_new) {
-        match leader.table(table).await {
-            Ok(Some(record)) => match &record.look.trouble {
-                Some(trouble) if has_back_off(trouble, now) => {
-                    leader.rest_table(table, trouble.not_before);
-                }
-                _ => ready.push(table),
-            },
-            Ok(None) => leader.forget_table(table),
-            Err(error) => {
-                tracing::error!(table = %table, %error, "Failed to read a table's row.");
-                leader.plan_look(table, now + TimeDelta::seconds(5));
-            }
-        }
-    }
-    Ok(ready)
-}
-
-/// Finds touched tables in the store, as many as may wait.
-async fn touched(
-    leader: &Leader,
-    known: &HashSet<TableId>,
-    found: &mut BTreeSet<TableId>,
-) -> Result<(), Error> {
-    let mut after = None;
-    loop {
-        let page = leader.store.touched(after, PAGE_MAX).await?;
-        let is_last = page.len() < PAGE_MAX;
-        after = page.last().copied();
-        found.extend(page.into_iter().filter(|table| !known.contains(table) && !leader.is_resting(*table)));
-        if is_last || found.len() >= QUEUE_MAX {
-            return Ok(());
-        }
-    }
 }
 
 /// Plans the looks that need no trigger: silent tables past their heartbeat time-out, spread by their ids.

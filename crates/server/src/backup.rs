@@ -122,7 +122,8 @@ pub async fn back_up(backup: &Backup) -> Result<RestoredRows, CopyError> {
         None => None,
     };
     let mut part = name.to_owned();
-    part.push(PART_END);
+    // Of this process alone: two backups into one file must not write into each other's.
+    part.push(format!(".{}{PART_END}", std::process::id()));
     let part = output.with_file_name(part);
     let made = fetch_whole(backup, token.as_ref(), &part).await;
     if made.is_err() {

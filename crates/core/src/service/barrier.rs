@@ -1,7 +1,7 @@
 //! Asks the engines for living jobs at the start of a term, and lets nothing be submitted while one lives that the store does
 //! not know: after a restore, and where a newer or older store was put beside living jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const ASK_PAUSE: Duration = Duration::from_millis(100);
 const NAMED_MAX: usize = 3;
 /// What the alarm is about: the store as a whole.
 const SUBJECT: &str = "store";
+/// Rounds without an answer of an engine after which people are told.
+const SILENT_ROUNDS_ALARM: u32 = 3;
 
 /// Holds submissions back while jobs live that the store does not know.
 #[derive(Debug, Default)]
@@ -51,6 +53,7 @@ impl LeaderService for BarrierService {
             barrier,
             hold,
             unasked: all_engines(leader),
+            silent: BTreeMap::new(),
             is_quiet_told: false,
         };
         Ok(Box::new(Loop::start(self.name(), leader, |stop| run(watch, stop))))
@@ -70,6 +73,8 @@ struct Watch {
     hold: Option<Hold>,
     /// Engines that the next round asks.
     unasked: BTreeSet<EngineName>,
+    /// Rounds in a row that an engine gave no answer in.
+    silent: BTreeMap<EngineName, u32>,
     /// The store says until when it is to be quiet.
     is_quiet_told: bool,
 }
@@ -105,6 +110,7 @@ impl Watch {
     async fn pass(&mut self) -> Result<bool, Error> {
         let now = self.leader.clock.monotonic();
         let (unanswered, living) = self.ask().await;
+        self.tell_silent(&unanswered);
         let unknown = self.unknown_of(living).await?;
         let round = Round { unanswered, n_unknown: unknown.len() };
         let standing = self.barrier.after(&round, now);
@@ -157,8 +163,18 @@ impl Watch {
             let is_of_lineage = self.lineage.contains(&job.tag.incarnation());
             // Of ours that were pruned or removed long ago it may be that nobody can tell: that alone begins no hold.
             let is_doubt = !job.is_seen && is_of_lineage && self.hold.is_none();
-            if (job.is_own || is_of_lineage) && !is_doubt && !self.is_known(&job).await? {
-                unknown.push(job);
+            if is_doubt || !(job.is_own || is_of_lineage) {
+                continue;
+            }
+            match self.is_known(&job).await {
+                Ok(true) => {}
+                Ok(false) => unknown.push(job),
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    // A row that can never be read must not keep the door shut without a word.
+                    tracing::error!(tag = %job.tag, error = error.chain(), "Cannot read the instance of a living job.");
+                    unknown.push(job);
+                }
             }
         }
         Ok(unknown)
@@ -176,6 +192,30 @@ impl Watch {
         }
         let past = self.leader.store.past_attempts(id).await?;
         Ok(past.iter().any(|attempt| attempt.tag == job.tag))
+    }
+
+    /// Tells people of engines that give no answer: nothing is submitted to them, and after a restore to none.
+    fn tell_silent(&mut self, unanswered: &BTreeSet<EngineName>) {
+        let subject = |name: &EngineName| format!("{name}, living jobs");
+        for name in &self.unasked {
+            if !unanswered.contains(name) && self.silent.remove(name).is_some() {
+                self.leader.alerts.clear(AlertKind::EngineTrouble, &subject(name));
+            }
+        }
+        for name in unanswered {
+            let n_rounds = self.silent.entry(name.clone()).or_default();
+            *n_rounds = n_rounds.saturating_add(1);
+            if *n_rounds == SILENT_ROUNDS_ALARM {
+                self.leader.alerts.raise(&Alert {
+                    kind: AlertKind::EngineTrouble,
+                    subject: subject(name),
+                    text: format!(
+                        "the engine {name} cannot say which jobs live: nothing is submitted to it until it can, and after a \
+                         restore to no engine; the log says why"
+                    ),
+                });
+            }
+        }
     }
 
     fn tell(&self, unknown: &[LivingJob]) {

@@ -47,6 +47,8 @@ const NEVER_READ_MAX: Duration = Duration::from_secs(24 * 3600);
 const PARTLY_AGAIN: TimeDelta = TimeDelta::seconds(60);
 /// Failed looks after which people are told.
 const TROUBLE_ALARM_AFTER: u32 = 3;
+/// Pause before a look is repeated that ended without a word.
+const FAILED_AGAIN: TimeDelta = TimeDelta::seconds(5);
 /// Pause after a pass that the store failed.
 const FAILED_PAUSE: Duration = Duration::from_millis(500);
 /// Longest sleep without a pass.
@@ -136,7 +138,14 @@ async fn run(leader: Arc<Leader>, stop: CancellationToken) {
                     known.remove(&table);
                 }
                 // Which one panicked is not told; a table that is known wrongly would never be looked at again.
-                Err(_) => known = waiting.iter().copied().collect(),
+                Err(_) => {
+                    let waiting: HashSet<TableId> = waiting.iter().copied().collect();
+                    let again = leader.clock.now() + FAILED_AGAIN;
+                    for table in known.difference(&waiting) {
+                        leader.plan_look(*table, again);
+                    }
+                    known = waiting;
+                }
             },
             () = tokio::time::sleep(sleep) => {}
         }
@@ -201,7 +210,7 @@ async fn look_at(leader: &Arc<Leader>, table: TableId, turn: Turn) {
         Err(e) if e.kind() == ErrorKind::Fenced => {}
         Err(error) => {
             tracing::warn!(table = %table, error = error.chain(), "A look failed; it is repeated.");
-            leader.look_by(table, leader.clock.now() + TimeDelta::seconds(5));
+            leader.look_by(table, leader.clock.now() + FAILED_AGAIN);
             // Its place is kept that long: what could not be stored as trouble has no back-off.
             tokio::time::sleep(FAILED_PAUSE).await;
         }

@@ -181,8 +181,10 @@ async fn a_restored_store_waits_for_an_engine_that_does_not_answer() {
     rig.pass(3600).await;
     assert_eq!(rig.engine.calls().submit, 0);
     assert!(waits_for(&rig, &key).await.contains("cannot say which jobs live"));
+    assert!(rig.alerts.stands(AlertKind::EngineTrouble), "people are told why nothing runs");
     rig.engine.set_unreachable(None);
     rig.until_attempt(&key, "accepted").await;
+    assert!(!rig.alerts.stands(AlertKind::EngineTrouble));
     rig.stop().await;
 }
 

@@ -29,17 +29,24 @@ impl Due {
         true
     }
 
-    /// Takes away the tables whose time has come, at most `limit`.
+    /// Takes away the tables whose time has come, at most `limit`. One that is left alone becomes due at the end of that.
     pub(super) fn take(&mut self, now: Duration, limit: usize) -> Vec<TableId> {
-        let found: Vec<(Duration, TableId)> =
+        let mut found: Vec<(Duration, TableId)> =
             self.by_time.iter().take_while(|(at, _)| *at <= now).take(limit).copied().collect();
-        for entry in &found {
+        found.retain(|entry| {
             self.by_time.remove(entry);
             self.by_table.remove(&entry.1);
-            if !self.is_resting(entry.1, now) {
-                self.resting.remove(&entry.1);
+            match self.resting.get(&entry.1).copied() {
+                Some(until) if until > now => {
+                    self.plan(entry.1, until);
+                    false
+                }
+                _ => {
+                    self.resting.remove(&entry.1);
+                    true
+                }
             }
-        }
+        });
         found.into_iter().map(|(_, table)| table).collect()
     }
 
@@ -80,6 +87,23 @@ mod tests {
         assert!(!due.is_resting(table, at(10)));
         assert_eq!(due.take(at(10), 9), [table]);
         assert!(due.resting.is_empty(), "nothing is kept of a table that is looked at");
+    }
+
+    #[test]
+    fn who_asks_for_a_resting_table_changes_nothing() {
+        let table = TableId::from_bytes([1; 16]);
+        let at = Duration::from_secs;
+        for asked_first in [true, false] {
+            let mut due = Due::default();
+            if asked_first {
+                due.plan(table, at(5));
+            }
+            due.rest(table, at(10));
+            due.plan(table, at(5));
+            assert!(due.take(at(9), 9).is_empty());
+            assert_eq!(due.first(), Some(at(10)));
+            assert_eq!(due.take(at(10), 9), [table], "it is not forgotten");
+        }
     }
 
     #[test]

@@ -26,13 +26,15 @@ pub(super) struct Search {
     pub(super) not_before: Duration,
     /// When touched tables are next looked for in the store.
     pub(super) next_touched: Duration,
+    /// Where that search goes on, when it found more than may wait.
+    touched_after: Option<TableId>,
     /// When everything that waits for something of its table is looked at next.
     pub(super) next_scan: Duration,
 }
 
 impl Search {
     pub(super) fn new(now: Duration) -> Self {
-        Self { is_asked: true, not_before: now, next_touched: now, next_scan: now }
+        Self { is_asked: true, not_before: now, next_touched: now, touched_after: None, next_scan: now }
     }
 
     pub(super) fn begin(&mut self, now: Duration) {
@@ -75,8 +77,7 @@ pub(super) async fn gather(
     let mut found: BTreeSet<TableId> = BTreeSet::new();
     let is_scan = leader.clock.monotonic() >= search.next_scan;
     if is_scan || leader.clock.monotonic() >= search.next_touched {
-        touched(leader, known, &mut found).await?;
-        search.next_touched = leader.clock.monotonic() + TOUCHED_EVERY_MAX;
+        touched(leader, search, known, &mut found).await?;
     }
     if is_scan {
         leader.reload_queues().await?;
@@ -117,20 +118,21 @@ pub(super) async fn gather(
     Ok(ready)
 }
 
-/// Finds touched tables in the store, as many as may wait.
+/// Finds touched tables in the store, as many as may wait; the next search goes on behind them.
 async fn touched(
     leader: &Leader,
+    search: &mut Search,
     known: &HashSet<TableId>,
     found: &mut BTreeSet<TableId>,
 ) -> Result<(), Error> {
-    let mut after = None;
-    loop {
-        let page = leader.store.touched(after, PAGE_MAX).await?;
-        let is_last = page.len() < PAGE_MAX;
-        after = page.last().copied();
+    while found.len() < QUEUE_MAX {
+        let page = leader.store.touched(search.touched_after, PAGE_MAX).await?;
+        search.touched_after = page.last().copied().filter(|_| page.len() == PAGE_MAX);
         found.extend(page.into_iter().filter(|table| !known.contains(table) && !leader.is_resting(*table)));
-        if is_last || found.len() >= QUEUE_MAX {
-            return Ok(());
+        if search.touched_after.is_none() {
+            search.next_touched = leader.clock.monotonic() + TOUCHED_EVERY_MAX;
+            break;
         }
     }
+    Ok(())
 }

@@ -64,9 +64,15 @@ impl TableStore for KvStore {
 
     async fn remove_table(&self, id: TableId) -> Result<(), Error> {
         for step in 0..REMOVE_STEPS_MAX {
-            let is_done = self.transact("remove a table", move |tx| remove_step(tx, id, step == 0)).await?;
-            if is_done {
-                self.covered.was_read(id);
+            let covered = Arc::clone(&self.covered);
+            let body = move |tx: &mut Tx<'_>| {
+                let is_done = remove_step(tx, id, step == 0)?;
+                // Within the turn of the transaction, which goes on when its caller does not: no touch of before may
+                // answer for a table that is gone.
+                covered.was_read(id);
+                Ok(is_done)
+            };
+            if self.transact("remove a table", body).await? {
                 return Ok(());
             }
         }

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tms_core::alert::{AlertSink, LogAlerts};
@@ -162,6 +162,7 @@ impl Server {
             metrics: metrics::install()?,
             probes: Probes::default(),
             refused: Seldom::default(),
+            callback_taken: OnceLock::new(),
             jobs: JobGate::default(),
             advice: Arc::new(Semaphore::new(ADVICE_AT_ONCE_MAX)),
         });

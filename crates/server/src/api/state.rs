@@ -1,9 +1,10 @@
 //! What handlers get: Managers and what describes this process. Nothing that changes but a short-lived answer of probes.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use axum::http::HeaderMap;
+use metrics::{Counter, Histogram};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tms_core::clock::Clock;
 use tms_core::manager::Managers;
@@ -47,6 +48,8 @@ pub struct Shared {
     pub probes: Probes,
     /// When a refused writer was logged last.
     pub refused: Seldom,
+    /// Counter and time of the answer that nearly all writers get; made at its first use.
+    pub callback_taken: OnceLock<(Counter, Histogram)>,
     /// Room and time for requests of drivers.
     pub jobs: JobGate,
     /// Room for requests that read a table themselves.

@@ -1,7 +1,6 @@
 //! The routes of writers, at the root because Hudi's client drops any other path. A writer waits for the answer, some
 //! with the table lock in hand: 200 with a body as soon as the hand-over is durable, whatever engines and storage do.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -11,7 +10,6 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::StreamExt;
-use metrics::{Counter, Histogram};
 use serde::Serialize;
 use tms_core::manager::request::{Announcement, HandOverAnswer};
 use tms_core::model::action::Action;
@@ -235,13 +233,12 @@ fn done(app: &App, protocol: &'static str, started: Duration, answer: Result<Ans
              More of these are not logged for a minute; tms_handover_requests_total counts them."
         );
     }
-    count(protocol, response.status(), seconds);
+    count(app, protocol, response.status(), seconds);
     response
 }
 
 /// Counts an answer. What nearly all writers get is kept: to look a metric up by its labels costs as much as its work.
-fn count(protocol: &'static str, status: StatusCode, seconds: f64) {
-    static CALLBACK_TAKEN: OnceLock<(Counter, Histogram)> = OnceLock::new();
+fn count(app: &App, protocol: &'static str, status: StatusCode, seconds: f64) {
     let make = |status| {
         let counter =
             metrics::counter!("tms_handover_requests_total", "protocol" => protocol, "status" => status);
@@ -249,7 +246,7 @@ fn count(protocol: &'static str, status: StatusCode, seconds: f64) {
     };
     let made;
     let (counter, histogram) = if protocol == CALLBACK && status == StatusCode::OK {
-        CALLBACK_TAKEN.get_or_init(|| make(word_of(status)))
+        app.callback_taken.get_or_init(|| make(word_of(status)))
     } else {
         made = make(word_of(status));
         &made

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 
-use super::{QUEUE_MAX, has_back_off};
+use super::{FAILED_AGAIN, QUEUE_MAX, has_back_off};
 use crate::error::Error;
 use crate::model::id::TableId;
 use crate::service::leader::Leader;
@@ -76,11 +76,14 @@ pub(super) async fn gather(
     }
     let mut found: BTreeSet<TableId> = BTreeSet::new();
     let is_scan = leader.clock.monotonic() >= search.next_scan;
+    if is_scan {
+        leader.reload_queues().await?;
+    }
+    // Nothing after it fails as a whole: what it found is not found again before its next round.
     if is_scan || leader.clock.monotonic() >= search.next_touched {
         touched(leader, search, known, &mut found).await?;
     }
     if is_scan {
-        leader.reload_queues().await?;
         leader.board(|board| {
             for word in ["hinted", "parked", "waiting_foreign"] {
                 found.extend(board.in_state(word).map(|i| i.key.table).take(QUEUE_MAX));
@@ -111,7 +114,7 @@ pub(super) async fn gather(
             Ok(None) => leader.forget_table(table),
             Err(error) => {
                 tracing::error!(table = %table, %error, "Failed to read a table's row.");
-                leader.plan_look(table, now + TimeDelta::seconds(5));
+                leader.plan_look(table, now + FAILED_AGAIN);
             }
         }
     }
@@ -125,14 +128,17 @@ async fn touched(
     known: &HashSet<TableId>,
     found: &mut BTreeSet<TableId>,
 ) -> Result<(), Error> {
+    // Kept only when all of it was read, so that a page that fails takes no other with it.
+    let mut after = search.touched_after;
     while found.len() < QUEUE_MAX {
-        let page = leader.store.touched(search.touched_after, PAGE_MAX).await?;
-        search.touched_after = page.last().copied().filter(|_| page.len() == PAGE_MAX);
+        let page = leader.store.touched(after, PAGE_MAX).await?;
+        after = page.last().copied().filter(|_| page.len() == PAGE_MAX);
         found.extend(page.into_iter().filter(|table| !known.contains(table) && !leader.is_resting(*table)));
-        if search.touched_after.is_none() {
+        if after.is_none() {
             search.next_touched = leader.clock.monotonic() + TOUCHED_EVERY_MAX;
             break;
         }
     }
+    search.touched_after = after;
     Ok(())
 }
